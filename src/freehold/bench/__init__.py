@@ -1,0 +1,4 @@
+"""How fast it is, as the client sees it.
+
+Does not do: judging correctness.
+"""

@@ -1,0 +1,4 @@
+"""Reads and writes our recipe files.
+
+Does not do: resolving models or engines.
+"""

@@ -1,0 +1,212 @@
+"""The run folder: one record per stage, raw samples, logs and a manifest, all written whole or not at all.
+
+``runs/<utc>-<name>/`` holds ``recipe.yaml``, ``inventory.json``, ``plan.json`` … ``report.html``, ``samples/``,
+``logs/`` and ``manifest.json`` with the sha256 of every file. Read :class:`RunFolder`.
+
+Does not do: deciding what to write; stages return records and the journey saves them.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TypeVar
+
+from freehold.errors import InputError, PrerequisiteError
+from freehold.records.base import Record, decode, encode, schema_name, sha256_hex
+
+__all__ = ["MANIFEST", "RunFolder", "run_name", "write_whole"]
+
+MANIFEST = "manifest.json"
+_LOCK = ".lock"
+R = TypeVar("R", bound=Record)
+
+
+def run_name(name: str, moment: datetime) -> str:
+    """Folder name of a run: UTC time and a file-safe form of the recipe's name."""
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "run"
+    return f"{moment:%Y%m%dT%H%M%SZ}-{safe[:60]}"
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file so that a reader sees the old content or the new, never half of it.
+
+    Raises:
+        PrerequisiteError: The disk is full, the folder is read-only or missing.
+    """
+    temporary: str | None = None
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(descriptor, "wb") as sink:
+            sink.write(data)
+            sink.flush()
+            os.fsync(sink.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+        temporary = None
+    except OSError as error:
+        fixes = {
+            errno.ENOSPC: "free some space, or choose another folder with `--run-dir`",
+            errno.EDQUOT: "free some of your quota, or choose another folder with `--run-dir`",
+        }
+        raise PrerequisiteError(
+            f"cannot write {path}",
+            why=error.strerror or str(error),
+            fix=fixes.get(error.errno or 0, "choose a folder you may write with `--run-dir`"),
+        ) from None
+    finally:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+
+
+class RunFolder:
+    """One run on disk.
+
+    Args:
+        path: The folder; ``logs`` and ``samples`` are made inside it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path) -> RunFolder:
+        """Make a new run folder.
+
+        Raises:
+            InputError: It exists and holds something.
+            PrerequisiteError: It cannot be made.
+        """
+        try:
+            if path.exists() and (not path.is_dir() or any(path.iterdir())):
+                raise InputError(
+                    f"{path} exists and is not an empty folder",
+                    why="a run never overwrites another run",
+                    fix="choose another folder with `--run-dir`, or delete this one",
+                )
+            for folder in (path, path / "logs", path / "samples"):
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise PrerequisiteError(
+                f"cannot make the run folder {path}",
+                why=error.strerror or str(error),
+                fix="choose a folder you may write with `--run-dir`",
+            ) from None
+        return cls(path)
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """Open an existing run folder.
+
+        Raises:
+            InputError: It is no run folder.
+        """
+        if not (path / MANIFEST).is_file() and not any(path.glob("*.json")):
+            raise InputError(
+                f"{path} is no run folder",
+                why=f"it holds neither {MANIFEST} nor any record",
+                fix="name a folder that `freehold up` made, such as one under `runs/`",
+            )
+        return cls(path)
+
+    @property
+    def logs(self) -> Path:
+        """Folder of logs."""
+        return self.path / "logs"
+
+    @property
+    def samples(self) -> Path:
+        """Folder of raw samples."""
+        return self.path / "samples"
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the folder for one writer; a second one is refused at once.
+
+        Raises:
+            PrerequisiteError: Another process holds it.
+        """
+        with (self.path / _LOCK).open("w") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise PrerequisiteError(
+                    f"{self.path} is in use by another freehold",
+                    why="two writers would overwrite each other's records",
+                    fix="wait for it to end, or choose another folder with `--run-dir`",
+                ) from None
+            yield
+
+    @staticmethod
+    def file_name(cls: type[Record]) -> str:
+        """The file a record type is saved under: ``freehold.plan/1`` goes to ``plan.json``."""
+        return schema_name(cls).removeprefix("freehold.").split("/")[0] + ".json"
+
+    def save(self, value: Record) -> str:
+        """Write a record whole and bring the manifest up to date; returns its sha256."""
+        data = encode(value)
+        self.write(self.file_name(type(value)), data)
+        return sha256_hex(data)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write any file of the run whole and bring the manifest up to date."""
+        write_whole(self.path / name, data)
+        self.write_manifest()
+
+    def load(self, cls: type[R]) -> R:
+        """Read a stage's record.
+
+        Raises:
+            InputError: The stage has not run, or its record cannot be read.
+        """
+        path = self.path / self.file_name(cls)
+        if not path.is_file():
+            raise InputError(
+                f"{path} does not exist",
+                why=f"the stage that writes it has not run in {self.path}",
+                fix="run that stage first, or name another run folder",
+            )
+        return decode(cls, path.read_bytes(), name=str(path))
+
+    def find(self, cls: type[R]) -> R | None:
+        """Read a stage's record, None when the stage has not run."""
+        return self.load(cls) if (self.path / self.file_name(cls)).is_file() else None
+
+    def sha256(self, cls: type[Record]) -> str:
+        """Hash of a saved record's bytes."""
+        return sha256_hex((self.path / self.file_name(cls)).read_bytes())
+
+    def write_manifest(self) -> None:
+        """Write ``manifest.json``: sha256 and size of every file of the run."""
+        entries = {}
+        for path in sorted(p for p in self.path.rglob("*") if p.is_file()):
+            name = path.relative_to(self.path).as_posix()
+            if name == MANIFEST or path.name.startswith("."):
+                continue
+            data = path.read_bytes()
+            entries[name] = {"sha256": sha256_hex(data), "bytes": len(data)}
+        document = {"schema": "freehold.manifest/1", "files": entries}
+        write_whole(self.path / MANIFEST, (json.dumps(document, indent=1) + "\n").encode())
+
+    def check_manifest(self) -> list[str]:
+        """What differs from the manifest: one sentence per missing or changed file."""
+        path = self.path / MANIFEST
+        if not path.is_file():
+            return [f"{MANIFEST} is missing"]
+        entries = json.loads(path.read_bytes())["files"]
+        problems = []
+        for name, entry in entries.items():
+            target = self.path / name
+            if not target.is_file():
+                problems.append(f"{name} is missing")
+            elif sha256_hex(target.read_bytes()) != entry["sha256"]:
+                problems.append(f"{name} was changed after it was written")
+        return problems

@@ -1,0 +1,264 @@
+"""The small object through which code reaches the outside: commands, processes, HTTP, the clock.
+
+Stages take a :class:`World` as an argument; :class:`LocalWorld` is the real one, tests hand in another. Latency is
+measured in ``client/``, not through :meth:`World.http`.
+
+Does not do: deciding anything; every method is one act.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+from freehold.errors import PrerequisiteError
+
+__all__ = ["Completed", "HttpReply", "LocalWorld", "ProcessFacts", "World", "utc_text"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    """A finished command: exit status (negative: ended by that signal) and what it printed."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessFacts:
+    """A running process: pid, kernel start time (seconds since the epoch), command line, resident bytes."""
+
+    pid: int
+    started_at: float
+    argv: tuple[str, ...]
+    resident_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpReply:
+    """A whole HTTP answer; header names are lower case."""
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+class World(Protocol):
+    """Everything outside the process that freehold touches."""
+
+    def now(self) -> datetime:
+        """Current time, UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that never jumps."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+    def run(self, argv: Sequence[str], *, timeout_s: float, env: Mapping[str, str] | None = None) -> Completed:
+        """Run a command to its end; ``env`` is added to the inherited environment.
+
+        Raises:
+            PrerequisiteError: The program does not exist, or did not end in time.
+        """
+        ...
+
+    def spawn(self, argv: Sequence[str], *, env: Mapping[str, str], log: Path) -> int:
+        """Start a command in a session of its own with both outputs appended to ``log``; returns its pid."""
+        ...
+
+    def process(self, pid: int) -> ProcessFacts | None:
+        """A process by pid, None when there is none (a zombie counts as none)."""
+        ...
+
+    def exit_status(self, pid: int) -> int | None:
+        """Exit status of a process that :meth:`spawn` started; None while it runs or where it is unknown."""
+        ...
+
+    def signal(self, pid: int, number: int) -> None:
+        """Send a signal; a process that is gone is no error."""
+        ...
+
+    def listener(self, port: int) -> ProcessFacts | None:
+        """The process that listens on a TCP port, None when nobody does or it cannot be seen."""
+        ...
+
+    def http(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        json: object = None,
+        timeout_s: float = 30.0,
+    ) -> HttpReply:
+        """One HTTP exchange, redirects not followed.
+
+        Raises:
+            PrerequisiteError: Nothing answered, or not in time.
+        """
+        ...
+
+
+def utc_text(moment: datetime) -> str:
+    """A UTC time as ISO text to the second: ``2026-11-30T22:40:13Z``."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class LocalWorld:
+    """This machine."""
+
+    def __init__(self) -> None:
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+
+    def now(self) -> datetime:
+        """Current time, UTC."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that never jumps."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
+
+    def run(self, argv: Sequence[str], *, timeout_s: float, env: Mapping[str, str] | None = None) -> Completed:
+        """Run a command to its end."""
+        try:
+            done = subprocess.run(
+                list(argv),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=timeout_s,
+                env={**os.environ, **(env or {})},
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise PrerequisiteError(
+                f"`{argv[0]}` did not end within {timeout_s:.0f} s",
+                why="it hangs, or the machine is too busy",
+                fix=f"run it by hand: `{' '.join(argv)}`",
+            ) from None
+        except OSError as error:
+            raise PrerequisiteError(
+                f"cannot run `{argv[0]}`",
+                why=error.strerror or str(error),
+                fix="install it, or name its full path",
+            ) from None
+        return Completed(
+            returncode=done.returncode,
+            stdout=done.stdout.decode(errors="replace"),
+            stderr=done.stderr.decode(errors="replace"),
+        )
+
+    def spawn(self, argv: Sequence[str], *, env: Mapping[str, str], log: Path) -> int:
+        """Start a command in a session of its own, its output in ``log``."""
+        with log.open("ab") as sink:
+            try:
+                child = subprocess.Popen(
+                    list(argv),
+                    stdin=subprocess.DEVNULL,
+                    stdout=sink,
+                    stderr=subprocess.STDOUT,
+                    env={**os.environ, **env},
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise PrerequisiteError(
+                    f"cannot start `{argv[0]}`",
+                    why=error.strerror or str(error),
+                    fix="check that the program exists and may be run",
+                ) from None
+        self._children[child.pid] = child
+        return child.pid
+
+    def process(self, pid: int) -> ProcessFacts | None:
+        """A process by pid."""
+        import psutil
+
+        child = self._children.get(pid)
+        if child is not None:
+            child.poll()
+        try:
+            process = psutil.Process(pid)
+            with process.oneshot():
+                if process.status() == psutil.STATUS_ZOMBIE:
+                    return None
+                return ProcessFacts(
+                    pid=pid,
+                    started_at=process.create_time(),
+                    argv=tuple(process.cmdline()),
+                    resident_bytes=process.memory_info().rss,
+                )
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            return None
+
+    def exit_status(self, pid: int) -> int | None:
+        """Exit status of a process that was spawned here."""
+        child = self._children.get(pid)
+        return None if child is None else child.poll()
+
+    def signal(self, pid: int, number: int) -> None:
+        """Send a signal."""
+        try:
+            os.kill(pid, signal.Signals(number))
+        except ProcessLookupError:
+            return
+
+    def listener(self, port: int) -> ProcessFacts | None:
+        """The process that listens on a TCP port."""
+        import psutil
+
+        try:
+            connections = psutil.net_connections(kind="tcp")
+        except psutil.AccessDenied:
+            return None
+        for connection in connections:
+            if (
+                connection.status == psutil.CONN_LISTEN
+                and connection.laddr
+                and connection.laddr.port == port
+                and connection.pid
+            ):
+                return self.process(connection.pid)
+        return None
+
+    def http(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        json: object = None,
+        timeout_s: float = 30.0,
+    ) -> HttpReply:
+        """One HTTP exchange."""
+        import httpx
+
+        try:
+            reply = httpx.request(
+                method, url, headers=dict(headers or {}), json=json, timeout=timeout_s, trust_env=False
+            )
+        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
+            raise PrerequisiteError(
+                f"no answer from {url}",
+                why=str(error) or type(error).__name__,
+                fix="check that the server runs and that the address and port are right",
+            ) from None
+        return HttpReply(
+            status=reply.status_code,
+            headers={k.lower(): v for k, v in reply.headers.items()},
+            body=reply.content,
+        )

@@ -63,6 +63,7 @@ class NodeState:
         taken_at: UTC ISO time.
     """
 
+    schema: Literal["freehold.node_state/1"] = "freehold.node_state/1"
     free_memory_bytes: Evidence
     swap_used_bytes: Evidence
     free_disk_bytes: Evidence

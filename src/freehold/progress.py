@@ -22,6 +22,7 @@ class Progress:
         total: How much there is.
         unit: Unit of both: ``bytes``, ``requests``, ``checks`` …
         is_final: Whether the stage is over with this event; the message is then its one-line summary.
+        is_failed: Whether it ended badly.
     """
 
     stage: str
@@ -30,6 +31,7 @@ class Progress:
     total: float | None = None
     unit: str = ""
     is_final: bool = False
+    is_failed: bool = False
 
 
 Listener = Callable[[Progress], None]

@@ -56,6 +56,9 @@ class StreamEvent:
         token_ids: Ids of the new tokens where the server sends them.
         finish_reason: Why it ended, on the event that says so.
         has_usage: Whether this event carries the usage.
+        tool_call: New text of a tool call (its name or arguments); may be empty.
+        num_logprobs: Tokens whose log-probability the event lists; 0 where none were asked for.
+        stated_tokens: Output tokens so far, where the server states a running count.
     """
 
     at_s: float
@@ -64,6 +67,14 @@ class StreamEvent:
     token_ids: tuple[int, ...] = ()
     finish_reason: str | None = None
     has_usage: bool = False
+    tool_call: str = ""
+    num_logprobs: int = 0
+    stated_tokens: int | None = None
+
+    @property
+    def has_output(self) -> bool:
+        """Whether it delivers something to read: answer, reasoning or a tool call. A bare role does not count."""
+        return bool(self.text or self.reasoning or self.tool_call)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +92,12 @@ class StreamTrace:
         is_complete: Whether the stream ended as the protocol says (``[DONE]`` or a finish reason and a clean end).
         error: What went wrong, one sentence; None when nothing did.
         stamp: How arrivals were stamped: ``kernel`` or ``user``.
+        clock_step_s: By how much the wall clock was set forward or back meanwhile; 0 for a steady clock. Times of a
+            trace with a step are not to be used.
+        read_lag_s: The longest an arrival waited in the kernel before the client read it: how far the client fell
+            behind. Kernel stamps are not affected by it until several events share one read.
+        connect_s: Connection set-up (TCP, and TLS where used), which is over before ``sent_at_s``.
+        notes: What was odd but did not fail the request, one sentence each.
     """
 
     sent_at_s: float
@@ -92,11 +109,20 @@ class StreamTrace:
     is_complete: bool
     error: str | None = None
     stamp: str = "user"
+    clock_step_s: float = 0.0
+    read_lag_s: float = 0.0
+    connect_s: float | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
         """The whole answer."""
         return "".join(e.text for e in self.events)
+
+    @property
+    def reasoning(self) -> str:
+        """The whole reasoning."""
+        return "".join(e.reasoning for e in self.events)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

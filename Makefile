@@ -63,7 +63,7 @@ clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
-	@test -n "$(PYTHON)" && "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	@test -n "$(PYTHON)" && "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	echo "error: no Python 3.11 or newer was found" >&2; \
 	echo "  why: $(or $(PYTHON),python3) is $$($(or $(PYTHON),python3) --version 2>/dev/null || echo missing)" >&2; \
 	echo "  try: install Python 3.11, then \`make up PYTHON=/path/to/python3.11\`" >&2; exit 3; }

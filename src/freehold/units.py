@@ -37,7 +37,8 @@ _SUFFIX_BYTES = {
     "GIB": 2**30,
     "TIB": 2**40,
 }
-_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*\Z")
+# No size anybody can mean has more digits; without the bound a long enough line would be quadratic to parse.
+_SIZE = re.compile(r"\s*([0-9]{1,30}(?:\.[0-9]{1,30})?|[0-9]{1,3}(?:,[0-9]{3}){1,9})\s*([A-Za-z]{0,8})\s*\Z")
 _BINARY_STEPS = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 _DECIMAL_STEPS = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 
@@ -46,7 +47,8 @@ def parse_bytes(text: str) -> int:
     """Turn a size a person wrote, such as ``24GiB`` or ``1.5 TB``, into bytes.
 
     Args:
-        text: A non-negative number and a unit: B, kB/MB/GB/TB (powers of 1000) or KiB/MiB/GiB/TiB (of 1024).
+        text: A non-negative number and a unit: B, kB/MB/GB/TB (powers of 1000) or KiB/MiB/GiB/TiB (of 1024). A whole
+            number may have thousands separators, as :func:`format_bytes` writes them.
 
     Returns:
         Whole bytes, rounded half to even.
@@ -61,7 +63,7 @@ def parse_bytes(text: str) -> int:
             why="a size is a non-negative number and a unit",
             fix="write it like `24GiB` (2^30) or `24GB` (10^9)",
         )
-    number, suffix = match.groups()
+    number, suffix = match[1].replace(",", ""), match[2]
     if suffix == "":
         raise InputError(
             f"a size without a unit: {text!r}",
@@ -124,15 +126,17 @@ def format_bandwidth(bytes_per_s: float) -> str:
 
 def format_duration(seconds: float) -> str:
     """Show a duration with the unit that reads best: ``41 ms``, ``2.31 s``, ``3 min 05 s``, ``2 h 04 min``."""
-    if abs(seconds) < 0.001:
+    if seconds < 0:
+        return f"-{format_duration(-seconds)}"
+    if seconds < 0.001:
         return f"{seconds * 1e6:.0f} µs"
-    if abs(seconds) < 0.01:
+    if seconds < 0.01:
         return f"{seconds * 1e3:.2f} ms"
-    if abs(seconds) < 0.1:
+    if seconds < 0.1:
         return f"{seconds * 1e3:.1f} ms"
-    if abs(seconds) < 0.9995:
+    if seconds < 0.9995:
         return f"{seconds * 1e3:.0f} ms"
-    if abs(seconds) < 99.995:
+    if seconds < 99.995:
         return f"{seconds:.2f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:

@@ -165,7 +165,15 @@ class LocalWorld:
 
     def spawn(self, argv: Sequence[str], *, env: Mapping[str, str], log: Path) -> int:
         """Start a command in a session of its own, its output in ``log``."""
-        with log.open("ab") as sink:
+        try:
+            sink = log.open("ab")
+        except OSError as error:
+            raise PrerequisiteError(
+                f"cannot write the log {log}",
+                why=error.strerror or str(error),
+                fix="choose a folder you may write",
+            ) from None
+        with sink:
             try:
                 child = subprocess.Popen(
                     list(argv),

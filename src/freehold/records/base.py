@@ -84,7 +84,7 @@ def decode(cls: type[R], data: bytes, *, name: str = "record") -> R:
 
     try:
         plain = json.loads(data)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(
             f"{name} is no JSON", why=str(error), fix="delete it and run the stage that writes it again"
         ) from None

@@ -134,7 +134,15 @@ class RunFolder:
         Raises:
             PrerequisiteError: Another process holds it.
         """
-        with (self.path / _LOCK).open("w") as handle:
+        try:
+            handle = (self.path / _LOCK).open("w")
+        except OSError as error:
+            raise PrerequisiteError(
+                f"cannot write in {self.path}",
+                why=error.strerror or str(error),
+                fix="choose a folder you may write with `--run-dir`",
+            ) from None
+        with handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -201,12 +209,15 @@ class RunFolder:
         path = self.path / MANIFEST
         if not path.is_file():
             return [f"{MANIFEST} is missing"]
-        entries = json.loads(path.read_bytes())["files"]
+        try:
+            recorded = {name: str(entry["sha256"]) for name, entry in json.loads(path.read_bytes())["files"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return [f"{MANIFEST} cannot be read"]
         problems = []
-        for name, entry in entries.items():
+        for name, sha256 in recorded.items():
             target = self.path / name
             if not target.is_file():
                 problems.append(f"{name} is missing")
-            elif sha256_hex(target.read_bytes()) != entry["sha256"]:
+            elif sha256_hex(target.read_bytes()) != sha256:
                 problems.append(f"{name} was changed after it was written")
         return problems

@@ -10,15 +10,19 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from freehold.errors import PrerequisiteError
+
+if TYPE_CHECKING:
+    import psutil
 
 __all__ = ["Completed", "HttpReply", "LocalWorld", "ProcessFacts", "World", "utc_text"]
 
@@ -34,12 +38,17 @@ class Completed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessFacts:
-    """A running process: pid, kernel start time (seconds since the epoch), command line, resident bytes."""
+    """A running process: pid, kernel start time (seconds since the epoch), command line, resident bytes.
+
+    ``parent_pid`` and ``session_id`` (pid of its session's leader) are None where they cannot be seen.
+    """
 
     pid: int
     started_at: float
     argv: tuple[str, ...]
     resident_bytes: int
+    parent_pid: int | None = None
+    session_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +91,10 @@ class World(Protocol):
         """A process by pid, None when there is none (a zombie counts as none)."""
         ...
 
+    def processes(self) -> tuple[ProcessFacts, ...]:
+        """Every running process that can be seen."""
+        ...
+
     def exit_status(self, pid: int) -> int | None:
         """Exit status of a process that :meth:`spawn` started; None while it runs or where it is unknown."""
         ...
@@ -92,6 +105,14 @@ class World(Protocol):
 
     def listener(self, port: int) -> ProcessFacts | None:
         """The process that listens on a TCP port, None when nobody does or it cannot be seen."""
+        ...
+
+    def bindable_port(self, host: str, port: int) -> int:
+        """Bind a TCP port for a moment and let go of it; returns its number, a free one for port 0.
+
+        Raises:
+            PrerequisiteError: It cannot be bound: in use, or not an address of this machine.
+        """
         ...
 
     def http(
@@ -114,6 +135,27 @@ class World(Protocol):
 def utc_text(moment: datetime) -> str:
     """A UTC time as ISO text to the second: ``2026-11-30T22:40:13Z``."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _facts(process: psutil.Process) -> ProcessFacts | None:
+    """What a process is; None for a zombie. A value that the kernel does not show to this user is None."""
+    import psutil
+
+    with process.oneshot():
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return None
+        try:
+            session_id = os.getsid(process.pid)
+        except OSError:
+            session_id = None
+        return ProcessFacts(
+            pid=process.pid,
+            started_at=process.create_time(),
+            argv=tuple(process.cmdline()),
+            resident_bytes=process.memory_info().rss,
+            parent_pid=process.ppid(),
+            session_id=session_id,
+        )
 
 
 class LocalWorld:
@@ -200,18 +242,23 @@ class LocalWorld:
         if child is not None:
             child.poll()
         try:
-            process = psutil.Process(pid)
-            with process.oneshot():
-                if process.status() == psutil.STATUS_ZOMBIE:
-                    return None
-                return ProcessFacts(
-                    pid=pid,
-                    started_at=process.create_time(),
-                    argv=tuple(process.cmdline()),
-                    resident_bytes=process.memory_info().rss,
-                )
+            return _facts(psutil.Process(pid))
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             return None
+
+    def processes(self) -> tuple[ProcessFacts, ...]:
+        """Every running process that can be seen."""
+        import psutil
+
+        found = []
+        for process in psutil.process_iter():
+            try:
+                facts = _facts(process)
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+            if facts is not None:
+                found.append(facts)
+        return tuple(found)
 
     def exit_status(self, pid: int) -> int | None:
         """Exit status of a process that was spawned here."""
@@ -242,6 +289,29 @@ class LocalWorld:
             ):
                 return self.process(connection.pid)
         return None
+
+    def bindable_port(self, host: str, port: int) -> int:
+        """Bind a TCP port for a moment and let go of it."""
+        if not 0 <= port <= 65535:
+            raise PrerequisiteError(
+                f"cannot listen on {host} port {port}",
+                why="ports go from 1 to 65535",
+                fix="use port 0 for any free one",
+            )
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(address)
+                return int(probe.getsockname()[1])
+        except (OSError, OverflowError, UnicodeError) as error:
+            raise PrerequisiteError(
+                f"cannot listen on {host} port {port}",
+                why=getattr(error, "strerror", None) or str(error),
+                fix="choose an address of this machine and a free port, or port 0 for any free one",
+            ) from None
 
     def http(
         self,

@@ -82,7 +82,7 @@ def _wrap(label: str, text: str, width: int) -> str:
             break_long_words=False,
             break_on_hyphens=False,
         )
-        lines += wrapped or [label.rstrip()]
+        lines += wrapped or [label.rstrip() if not lines else ""]
     return "".join(line.replace(_GLUE, " ") + "\n" for line in lines)
 
 

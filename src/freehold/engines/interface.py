@@ -18,7 +18,7 @@ from freehold.client.api import Endpoint
 from freehold.records.recipe import Recipe
 from freehold.world import World
 
-__all__ = ["Dialect", "Engine", "LaunchCommand", "LogEvent", "LogKind", "TokenScore"]
+__all__ = ["Dialect", "Engine", "Generation", "LaunchCommand", "LogEvent", "LogKind", "TokenScore"]
 
 LogKind = str
 """``loading`` · ``listening`` · ``backend`` · ``out_of_memory`` · ``fatal`` · ``warning``."""
@@ -69,12 +69,35 @@ class TokenScore:
         upper_bound: If it was not listed, what it cannot exceed: the least likely listed token's log-probability.
         top_token_id: The token the server found most likely.
         top_logprob: Its log-probability.
+        runner_up_logprob: That of the second most likely token; how decided the server was.
     """
 
     logprob: float | None
     upper_bound: float | None
     top_token_id: int | None
     top_logprob: float | None
+    runner_up_logprob: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """What a server generated greedily from a raw prompt.
+
+    Args:
+        text: The generated text.
+        token_ids: Its tokens; None where the server does not say.
+        scores: One per token, as the server judged it while it generated; None where it does not say.
+        finish_reason: ``stop`` or ``length``.
+        prompt_tokens: The server's count of the prompt.
+        output_tokens: The server's count of what it generated.
+    """
+
+    text: str
+    token_ids: tuple[int, ...] | None
+    scores: tuple[TokenScore, ...] | None
+    finish_reason: str | None
+    prompt_tokens: int | None
+    output_tokens: int | None
 
 
 class Dialect(Protocol):
@@ -99,6 +122,22 @@ class Dialect(Protocol):
 
     def score(self, world: World, endpoint: Endpoint, token_ids: Sequence[int]) -> list[TokenScore] | None:
         """Teacher-forced log-probability of ``token_ids[i]`` given those before it, i >= 1; None where impossible."""
+        ...
+
+    def generate(
+        self,
+        world: World,
+        endpoint: Endpoint,
+        prompt: str | Sequence[int],
+        *,
+        output_tokens: int,
+        is_fixed_length: bool = False,
+    ) -> Generation:
+        """Continue a raw prompt (text or token ids) greedily, no chat template, no cached prefix.
+
+        Raises:
+            EngineError: The server refused or failed.
+        """
         ...
 
     def render_chat(self, world: World, endpoint: Endpoint, messages: Sequence[Mapping[str, str]]) -> str | None:

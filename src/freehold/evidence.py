@@ -55,7 +55,14 @@ def weakest(*kinds: Kind) -> Kind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A confidence interval: bounds in the unit of the value, level (0–1) and the method's name."""
+    """A confidence interval.
+
+    Args:
+        low: Lower bound, in the unit of the value.
+        high: Upper bound.
+        level: Confidence level (0–1).
+        method: Name of the method.
+    """
 
     low: float
     high: float

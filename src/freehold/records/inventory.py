@@ -68,7 +68,13 @@ class Tensor:
 
 @record
 class FileEntry:
-    """One file of the checkpoint: base name, size, and content hash where it was computed."""
+    """One file of the checkpoint.
+
+    Args:
+        name: Base name.
+        bytes: Size on disk.
+        sha256: Hash of its content; None until it was computed.
+    """
 
     name: str
     bytes: int
@@ -77,7 +83,12 @@ class FileEntry:
 
 @record
 class GroupTotal:
-    """Sum over the tensors of one role or type."""
+    """Sum over the tensors of one role or type.
+
+    Args:
+        bytes: Payload bytes of all of them.
+        num_tensors: How many they are.
+    """
 
     bytes: int
     num_tensors: int

@@ -15,7 +15,14 @@ __all__ = ["Accelerator", "NodeFacts", "NodeState"]
 
 @record
 class Accelerator:
-    """One accelerator as its driver reports it."""
+    """One accelerator as its driver reports it.
+
+    Args:
+        name: Product name.
+        memory_bytes: Its memory in bytes, as the driver counts it.
+        compute_capability: Major and minor version of its instruction set, such as ``9.0``.
+        driver: Version of the driver.
+    """
 
     name: str
     memory_bytes: int | None = None

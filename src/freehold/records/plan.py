@@ -31,7 +31,13 @@ class MemoryTerm:
 
 @record
 class MemoryContract:
-    """Bytes a node must have free before load, at the peak, and in steady state."""
+    """What a node's memory has to give.
+
+    Args:
+        contract_free_bytes: Bytes that must be free before the load begins.
+        peak_bytes: Most bytes in use at any moment of load and work.
+        steady_bytes: Bytes in use while it serves.
+    """
 
     contract_free_bytes: Evidence
     peak_bytes: Evidence

@@ -16,7 +16,13 @@ __all__ = ["PreflightReport"]
 
 @record
 class PreflightReport:
-    """All verdicts and the worst of them; an empty set is inconclusive."""
+    """All verdicts and the worst of them; an empty set is inconclusive.
+
+    Args:
+        made_from: sha256 of each record and file it was made from, by name.
+        verdicts: Every check's finding.
+        outcome: The worst of them.
+    """
 
     schema: Literal["freehold.preflight/1"] = "freehold.preflight/1"
     made_from: Mapping[str, str]

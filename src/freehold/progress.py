@@ -22,8 +22,7 @@ class Progress:
         total: How much there is.
         unit: Unit of both: ``bytes``, ``requests``, ``checks`` …
         is_final: Whether the stage is over with this event; the message is then its one-line summary.
-        is_failure: For a final event, whether the stage's answer is no.
-        is_failed: Whether it ended badly.
+        is_failed: For a final event, whether the stage ended badly.
     """
 
     stage: str
@@ -32,7 +31,6 @@ class Progress:
     total: float | None = None
     unit: str = ""
     is_final: bool = False
-    is_failure: bool = False
     is_failed: bool = False
 
 

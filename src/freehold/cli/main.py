@@ -16,7 +16,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -114,11 +114,12 @@ def build_group() -> Any:
     return typer.main.get_command(app)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, *, run: Callable[[list[str]], int] | None = None) -> int:
     """Run one command line; the only place where an exception becomes text and an exit code.
 
     Args:
         arguments: Words after the program's name; those of this process by default.
+        run: What to do with them, and what may raise; the commands of this package by default.
 
     Returns:
         The exit code.
@@ -130,23 +131,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words = [w for i, w in enumerate(words) if w != "--debug" or i >= len(flags)]
     _treat_ends_as_ctrl_c()
     try:
-        status = _run(words or ["--help"])
+        status = (run or _run)(words or ["--help"])
         sys.stdout.flush()
         return status
     except BrokenPipeError:
         # The reader is gone; without this the interpreter complains once more while it shuts down.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE_EXIT
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
+        cause: BaseException = error
         problem: FreeholdError = Interrupted()
     except FreeholdError as error:
-        problem = error
+        cause = problem = error
     except Exception as error:  # noqa: BLE001 - the last resort: a bug becomes a sentence, and its traceback with --debug
-        problem = _as_usage_error(error) or _as_bug(error)
+        cause, problem = error, _as_usage_error(error) or _as_bug(error)
     if is_debug:
         import traceback
 
-        traceback.print_exc()
+        traceback.print_exception(cause)
     from freehold.cli.render import write_error
 
     write_error(problem, as_json=as_json)

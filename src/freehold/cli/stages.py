@@ -78,7 +78,7 @@ class StageDisplay:
             self._began_at_s = self._clock()
         self._last_message = event.message
         if event.is_final:
-            self._close("✗" if event.is_failure else "✓", event.message)
+            self._close("✗" if event.is_failed else "✓", event.message)
         elif self._bars is not None:
             self._draw(event)
 
@@ -86,17 +86,17 @@ class StageDisplay:
         assert self._bars is not None
         from rich.progress import TaskID
 
+        message = sanitize(event.message).replace("\n", " ")
+        completed = round(event.done or 0)
         task = self._task_by_stage.get(event.stage)
         if task is None:
-            task = self._bars.add_task(event.stage, total=None, message="", amount="")
-            self._task_by_stage[event.stage] = task
-        self._bars.update(
-            TaskID(task),
-            total=event.total,
-            completed=event.done if event.done is not None else 0,
-            message=sanitize(event.message).replace("\n", " "),
-            amount=_amount(event),
-        )
+            self._task_by_stage[event.stage] = self._bars.add_task(
+                event.stage, total=event.total, completed=completed, message=message, amount=_amount(event)
+            )
+        else:
+            self._bars.update(
+                TaskID(task), total=event.total, completed=completed, message=message, amount=_amount(event)
+            )
 
     def _close(self, mark: str, message: str) -> None:
         stage = self._open_stage
@@ -156,6 +156,7 @@ def _make_bars(stream: TextIO) -> Bars:
         TimeRemainingColumn(compact=True),
         console=Console(file=stream, highlight=False),
         transient=True,
+        expand=True,
         redirect_stdout=False,
         redirect_stderr=False,
     )

@@ -7,6 +7,7 @@ Made are: ``docs/layout.md`` from module docstrings, ``docs/reference/cli.md`` f
     python tools/generate_docs.py            write them
     python tools/generate_docs.py --check    exit 1 and name the ones that differ
     python tools/generate_docs.py --capture  run the embedded journey for real and save what it printed
+    python tools/generate_docs.py --lock     note the form of every schema that no released version has yet
 
 Does not do: prose; guides, concepts and decisions are written by hand.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import hashlib
 import importlib
 import inspect
 import json
@@ -25,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -34,6 +37,11 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 PACKAGE = REPOSITORY / "src" / "freehold"
 SCHEMAS = PACKAGE / "data" / "schemas"
 CAPTURES = REPOSITORY / "docs" / "captures"
+LOCK = REPOSITORY / "tests" / "data" / "records" / "released.toml"
+LOCK_NOTICE = """\
+# The form of every record schema, by the version of freehold that first has it. A schema of a released version never
+# changes: a new form gets a new number. `python tools/generate_docs.py --lock` renews those not released yet.
+"""
 HELP_WIDTH = 96
 NOTICE = "<!-- Made by tools/generate_docs.py: change the code, then run `make docs`. -->\n"
 
@@ -140,6 +148,33 @@ def make_json_schema(record_type: type[Any]) -> str:
     from freehold.records.base import json_schema
 
     return json.dumps(json_schema(record_type), indent=1, ensure_ascii=False) + "\n"
+
+
+def schema_fingerprint(record_type: type[Any]) -> str:
+    """Hash of a schema's form; descriptions may be reworded, fields and types may not change."""
+
+    def form(node: Any) -> Any:
+        if isinstance(node, dict):
+            return {k: form(v) for k, v in node.items() if not (k == "description" and isinstance(v, str))}
+        return [form(item) for item in node] if isinstance(node, list) else node
+
+    plain = json.dumps(form(json.loads(make_json_schema(record_type))), sort_keys=True)
+    return hashlib.sha256(plain.encode()).hexdigest()
+
+
+def lock_schemas() -> None:
+    """Note every schema's form under the current version; those of versions in the changelog are left alone."""
+    from freehold import __version__
+
+    released = set(re.findall(r"^## \[(\d\S*)\]", (REPOSITORY / "CHANGELOG.md").read_text(), flags=re.MULTILINE))
+    known = tomllib.loads(LOCK.read_text()) if LOCK.is_file() else {}
+    lines = [LOCK_NOTICE]
+    for schema, record_type in record_types().items():
+        row = known.get(schema)
+        if row is None or row["since"] not in released:
+            row = {"since": __version__, "sha256": schema_fingerprint(record_type)}
+        lines.append(f'\n["{schema}"]\nsince = "{row["since"]}"\nsha256 = "{row["sha256"]}"\n')
+    LOCK.write_text("".join(lines))
 
 
 def _argument_texts(part: type[Any]) -> dict[str, str]:
@@ -265,7 +300,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if something differs")
     parser.add_argument("--capture", action="store_true", help="first run the embedded journey and save its output")
+    parser.add_argument("--lock", action="store_true", help="note the form of schemas that were not released yet")
     options = parser.parse_args()
+    if options.lock:
+        lock_schemas()
     if options.capture:
         capture_up()
     stale = []

@@ -1,4 +1,4 @@
-"""The only place that knows an engine
+"""The only place that knows an engine: flags, environment, logs, metrics names, readiness, request dialect.
 
-Does not do:  flags, environment, logs, metrics names, readiness, request dialect.:deciding what to run.
+Does not do: deciding what to run.
 """

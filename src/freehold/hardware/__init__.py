@@ -1,4 +1,4 @@
-"""What you own
+"""What you own: processors, accelerators, memory and disks, and how they are right now.
 
-Does not do:  accelerators, memory, disks; probing them.:choosing or judging (`plan/`, `preflight/`).
+Does not do: choosing or judging (``plan/``, ``preflight/``).
 """

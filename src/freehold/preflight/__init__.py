@@ -1,4 +1,4 @@
-"""May we start
+"""May we start: one check per module, all run before anybody decides.
 
-Does not do:  one check per module.:changing anything on the machine.
+Does not do: changing anything on the machine.
 """

@@ -278,7 +278,9 @@ def test_the_words_are_plain() -> None:
     words = ("iss" + "ues?", "hel" + "pers?", "(?<!user-)a" + "gents?", "C" + "EO", "suba" + "gents?")
     pattern = re.compile("|".join(rf"\b{word}\b" for word in words), flags=re.IGNORECASE)
     assert not [
-        f"{where}: {line.strip()}" for where, line in _lines() if pattern.search(line) and "freehold/data/" not in where
+        f"{where}: {line.strip()}"
+        for where, line in _lines()
+        if pattern.search(line) and "freehold/data/" not in where and not where.startswith("LICENSE")
     ]
 
 

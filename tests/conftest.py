@@ -120,8 +120,10 @@ def smollm2(model_cache: Path) -> Path:
         assert path.is_file(), f"FREEHOLD_TEST_MODEL names {path}, which is no file"
         return path
     from freehold.models.source import fetch_model
+    from freehold.world import LocalWorld
 
-    return fetch_model(MODEL_SOURCE, cache=model_cache)
+    (model,) = fetch_model(MODEL_SOURCE, cache=model_cache, world=LocalWorld()).files
+    return model
 
 
 @pytest.fixture(scope="session")

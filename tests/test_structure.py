@@ -15,6 +15,8 @@ from types import ModuleType
 
 import pytest
 
+from freehold import errors
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 PACKAGE = REPOSITORY / "src" / "freehold"
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -179,6 +181,46 @@ def test_no_error_is_swallowed(path: Path) -> None:
             kinds = {n.id for n in ast.walk(node.type) if isinstance(n, ast.Name)} if node.type else {"Exception"}
             does_nothing = all(isinstance(statement, ast.Pass) for statement in node.body)
             assert not (does_nothing and kinds & {"Exception", "BaseException"}), f"line {node.lineno}"
+
+
+@every_module
+def test_names_carry_units_and_only_ours(path: Path) -> None:
+    banned = re.compile(r"_(gb|mb|kb|gib|mib|ms|us|time|mem|tps)$")
+    for node in ast.walk(tree_of(path)):
+        names: list[str] = []
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names = [node.name]
+        elif isinstance(node, ast.arg):
+            names = [node.arg]
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names = [node.id]
+        for name in names:
+            assert not banned.search(name), f"line {node.lineno}: {name}; bytes, seconds and tokens are the units here"
+
+
+ERROR_NAMES = {name for name in errors.__all__ if name != "Interrupted"}
+
+
+@every_module
+def test_error_texts_are_plain_clauses(path: Path) -> None:
+    for node in ast.walk(tree_of(path)):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ERROR_NAMES):
+            continue
+        texts = [*node.args[:1], *(k.value for k in node.keywords if k.arg in {"why", "fix"})]
+        for text in texts:
+            parts = text.values if isinstance(text, ast.JoinedStr) else [text]
+            first, last = parts[0], parts[-1]
+            if isinstance(first, ast.Constant) and isinstance(first.value, str) and first.value:
+                assert not re.match(r"[A-Z][a-z]+ ", first.value) or first.value.split()[0] in PROPER_NAMES, (
+                    f"line {node.lineno}: {first.value!r} begins with a capital"
+                )
+            if isinstance(last, ast.Constant) and isinstance(last.value, str) and last.value:
+                assert not last.value.rstrip().endswith(("!", ".")) or last.value.endswith("…"), (
+                    f"line {node.lineno}: {last.value!r} ends like a sentence"
+                )
+
+
+PROPER_NAMES = {"Ctrl-C", "Python", "Linux", "Debian", "Chromium", "Hugging", "Freehold"}
 
 
 def test_nothing_without_a_name_of_its_own() -> None:

@@ -21,7 +21,7 @@ from freehold.world import World
 __all__ = ["Dialect", "Engine", "Generation", "LaunchCommand", "LogEvent", "LogKind", "TokenScore"]
 
 LogKind = str
-"""``loading`` · ``listening`` · ``backend`` · ``out_of_memory`` · ``fatal`` · ``warning``."""
+"""``loading memory settings backend listening warning out_of_memory fatal``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +51,7 @@ class LogEvent:
         line: The line itself.
         done_bytes: Bytes loaded so far, for ``loading``.
         total_bytes: Bytes to load.
+        facts: What the line states of the effective configuration, by name: ``threads``, ``kv_cache_bytes.CPU`` …
     """
 
     kind: LogKind
@@ -58,6 +59,7 @@ class LogEvent:
     line: str
     done_bytes: int | None = None
     total_bytes: int | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

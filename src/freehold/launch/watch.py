@@ -1,0 +1,57 @@
+"""Follows a log file that another process writes, line by line.
+
+Does not do: understanding a line (``Engine.read_line``).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["LogFollower"]
+
+_LONGEST_LINE_BYTES = 64 * 1024
+_TAIL_BYTES = 256 * 1024
+
+
+class LogFollower:
+    """What a process has written since it was started.
+
+    Args:
+        path: The log; it may not exist yet.
+        start: Offset of the first byte that is of interest; what an earlier process wrote lies before it.
+    """
+
+    def __init__(self, path: Path, start: int = 0) -> None:
+        self.path = path
+        self._start = start
+        self._offset = start
+        self._rest = b""
+        self.last_line = ""
+        """The last line that was not empty."""
+
+    def new_lines(self) -> list[str]:
+        """Complete lines since the last call; bytes that are no UTF-8 are replaced, endless lines are cut."""
+        try:
+            with self.path.open("rb") as source:
+                source.seek(self._offset)
+                data = source.read()
+        except OSError:
+            return []
+        self._offset += len(data)
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        while len(self._rest) > _LONGEST_LINE_BYTES:
+            whole.append(self._rest[:_LONGEST_LINE_BYTES])
+            self._rest = self._rest[_LONGEST_LINE_BYTES:]
+        lines = [line[:_LONGEST_LINE_BYTES].decode("utf-8", "replace").rstrip("\r") for line in whole]
+        self.last_line = next((line for line in reversed(lines) if line.strip()), self.last_line)
+        return lines
+
+    def tail(self) -> str:
+        """The end of what the process has written, at most 256 KiB."""
+        try:
+            with self.path.open("rb") as source:
+                size = source.seek(0, 2)
+                source.seek(max(self._start, size - _TAIL_BYTES))
+                return source.read().decode("utf-8", "replace")
+        except OSError:
+            return ""

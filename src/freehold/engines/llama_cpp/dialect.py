@@ -1,7 +1,7 @@
 """How to ask a llama.cpp server (embedded or binary) what the OpenAI API does not standardise.
 
 The server has no log-probabilities of a prompt. :meth:`LlamaCppDialect.score` asks for one token after every prefix
-and looks the forced token up in the list of most likely ones. Read that method first.
+and makes it choose the forced token. Read that method first.
 
 Does not do: starting the server (``engines/llama_cpp/engine.py``).
 """
@@ -21,6 +21,9 @@ from freehold.errors import FreeholdError
 from freehold.world import World
 
 __all__ = ["LlamaCppDialect"]
+
+_BIAS = 1e9  # added to a logit: more than any model's own
+_PLAIN_TOKEN = "a"  # a whole character in every vocabulary
 
 
 class LlamaCppDialect:
@@ -73,31 +76,51 @@ class LlamaCppDialect:
         Raises:
             EngineError: The server refused or failed.
         """
-        facts = load_api_facts("llama_cpp")
-        scores: list[TokenScore] = []
-        for position in range(len(token_ids) - 1, 0, -1):
-            is_first = not scores
-            score: TokenScore | None = None
-            for listed in facts.listed:
-                payload = {
-                    "prompt": list(token_ids[:position]),
-                    "n_predict": 1,
-                    "temperature": 0,
-                    "n_probs": listed,
-                    "cache_prompt": not is_first,
-                    "post_sampling_probs": False,
-                }
-                answer = ask(world, endpoint, facts.routes["completion"], payload)
-                entries = as_list(answer.body.get("completion_probabilities"))
-                candidates = as_list(as_map(entries[0] if entries else None).get("top_logprobs"))
-                if not answer.is_ok or not candidates:
-                    raise refused("to score a prompt", answer)
-                score = _read_score(candidates, token_ids[position])
-                if score.logprob is not None or len(candidates) < listed:
-                    break
-            assert score is not None
-            scores.append(score)
+        scores = [
+            self._score_position(world, endpoint, token_ids, position, is_cached=position < len(token_ids) - 1)
+            for position in range(len(token_ids) - 1, 0, -1)
+        ]
         return scores[::-1]
+
+    def _score_position(
+        self, world: World, endpoint: Endpoint, token_ids: Sequence[int], position: int, *, is_cached: bool
+    ) -> TokenScore:
+        """Score one token.
+
+        A bias makes the server choose the forced token. Log-probabilities are stated as they were before the bias,
+        and that of the chosen token is always stated, however unlikely it was. One case is left: a token that ends
+        inside a UTF-8 character has no entry in the answer. Then another token is chosen and the forced one is looked
+        up among the most likely ones.
+        """
+        facts = load_api_facts("llama_cpp")
+        forced_id = token_ids[position]
+        attempts: list[tuple[int | str, int]] = [(forced_id, 2), *((_PLAIN_TOKEN, n) for n in facts.listed)]
+        score: TokenScore | None = None
+        for chosen, listed in attempts:
+            payload = {
+                "prompt": list(token_ids[:position]),
+                "n_predict": 1,
+                "temperature": 0,
+                "n_probs": listed,
+                "logit_bias": [[chosen, _BIAS]],
+                "cache_prompt": is_cached,
+                "post_sampling_probs": False,
+            }
+            answer = ask(world, endpoint, facts.routes["completion"], payload)
+            if not answer.is_ok:
+                raise refused("to score a prompt", answer)
+            entries = as_list(answer.body.get("completion_probabilities"))
+            entry = as_map(entries[0] if entries else None)
+            candidates = as_list(entry.get("top_logprobs"))
+            if not candidates:
+                continue
+            known = entry.get("logprob") if entry.get("id") == forced_id else None
+            score = _read_score(candidates, forced_id, known)
+            if score.logprob is not None:
+                return score
+        if score is None:
+            raise refused("to score a prompt", answer)
+        return score
 
     def generate(
         self,

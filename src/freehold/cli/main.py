@@ -32,13 +32,13 @@ COMMANDS = {
     "up": "Plan, check, launch, verify, measure and report, in one go.",
     "inspect": "Show what a checkpoint is made of, from its headers alone.",
     "plan": "Show whether a recipe fits this machine and how fast it can be at most.",
-    "preflight": "Check this machine against a recipe before anything is started.",
-    "launch": "Start the engine of a recipe and wait until it really answers.",
+    "preflight": "Check this machine against a run's plan again; nothing is started.",
+    "launch": "Start the engine of a run again and wait until it really answers.",
     "status": "Show which servers freehold started and whether they still answer.",
     "logs": "Show what the engine of a run wrote.",
-    "stop": "End the servers that freehold started, and nothing else.",
-    "verify": "Check whether a server answers as its checkpoint should.",
-    "bench": "Measure how fast a verified server is, as its client sees it.",
+    "stop": "End the servers that a run started, and nothing else.",
+    "verify": "Check again whether a run's server answers as its checkpoint should.",
+    "bench": "Measure again how fast a run's verified server is, as its client sees it.",
     "report": "Render the page and the summary of a run again from its records.",
 }
 """Name and one-line help, in the order of the journey; a test compares each with the command's own docstring."""
@@ -73,7 +73,7 @@ class _LazyGroup(TyperGroup):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         for name in _present():
-            self.commands[name] = TyperCommand(name=name, help=COMMANDS[name], rich_markup_mode=None)
+            self.commands[name] = TyperCommand(name=name, short_help=COMMANDS[name], rich_markup_mode=None)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)

@@ -14,7 +14,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -191,6 +191,27 @@ class RunFolder:
     def sha256(self, cls: type[Record]) -> str:
         """Hash of a saved record's bytes."""
         return sha256_hex((self.path / self.file_name(cls)).read_bytes())
+
+    def set_aside(self, types: Iterable[type[Record]], moment: datetime) -> None:
+        """Move records that no longer hold into ``superseded/<utc>/``; nothing is deleted.
+
+        Raises:
+            PrerequisiteError: They cannot be moved.
+        """
+        paths = [self.path / self.file_name(cls) for cls in types]
+        target = self.path / "superseded" / f"{moment:%Y%m%dT%H%M%S%fZ}"
+        try:
+            for path in paths:
+                if path.is_file():
+                    target.mkdir(parents=True, exist_ok=True)
+                    os.replace(path, target / path.name)
+        except OSError as error:
+            raise PrerequisiteError(
+                f"cannot set old records of {self.path} aside",
+                why=error.strerror or str(error),
+                fix="check the folder's permissions and the disk's free space",
+            ) from None
+        self.write_manifest()
 
     def write_manifest(self) -> None:
         """Write ``manifest.json``: sha256 and size of every file of the run."""

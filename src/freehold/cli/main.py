@@ -45,7 +45,7 @@ COMMANDS = {
 
 BROKEN_PIPE_EXIT = 128 + 13
 _COMPLETION_VARIABLE = "_FREEHOLD_COMPLETE"
-_HELP = {"help_option_names": ["-h", "--help"]}
+_HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 class BugError(FreeholdError):

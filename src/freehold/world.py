@@ -14,6 +14,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     import psutil
 
 __all__ = ["Completed", "HttpReply", "LocalWorld", "ProcessFacts", "World", "utc_text"]
+
+_REAP_WAIT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,9 +245,14 @@ class LocalWorld:
         if child is not None:
             child.poll()
         try:
-            return _facts(psutil.Process(pid))
+            facts = _facts(psutil.Process(pid))
         except (psutil.NoSuchProcess, psutil.AccessDenied):
-            return None
+            facts = None
+        if facts is None and child is not None:
+            # Its last threads may still be on their way out; only then can it be reaped and its status be known.
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(_REAP_WAIT_S)
+        return facts
 
     def processes(self) -> tuple[ProcessFacts, ...]:
         """Every running process that can be seen."""

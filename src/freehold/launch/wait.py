@@ -25,10 +25,11 @@ from freehold.world import ProcessFacts, World
 __all__ = ["Answer", "Started", "Waiting", "wait_until_ready"]
 
 _POLL_S = 0.05
-_TRY_EVERY_S = 0.25
+_TRY_EVERY_S = 0.2
 _BLIND_TRY_EVERY_S = 2.0
-_REFUSALS = 5
+_REFUSALS = 3
 _REPORT_EVERY_S = 0.5
+_EXIT_WAIT_S = 2.0
 _MEANING = {
     signal.SIGILL: "the program uses an instruction that this processor does not have",
     signal.SIGKILL: "it was ended from outside, most often by the kernel for lack of memory",
@@ -122,7 +123,8 @@ class _Watch:
         self._refusals = 0
         self._message = "starting"
         self._is_listening = False
-        self._last_bad: LogEvent | None = None
+        self._cause: LogEvent | None = None
+        self._is_out_of_memory = False
         self._facts: dict[str, str] = {}
         self._warnings: list[str] = []
 
@@ -159,8 +161,11 @@ class _Watch:
             self._next_try_s = self._world.monotonic()
         if event.kind == "warning":
             self._warnings.append(event.message)
-        if event.kind in ("fatal", "out_of_memory"):
-            self._last_bad = event
+        if event.kind == "out_of_memory" and not self._is_out_of_memory:
+            self._is_out_of_memory = True
+            self._cause = event
+        elif event.kind == "fatal" and self._cause is None:
+            self._cause = event
         if event.message != self._message:
             self._message = event.message
             self._listener(
@@ -242,8 +247,15 @@ class _Watch:
             facts={"log": str(log.path), "last_line": log.last_line},
         )
 
+    def _exit_status(self, one: Started) -> int | None:
+        """Exit status of a process that is gone; its last threads may still be on their way out."""
+        deadline = self._world.monotonic() + _EXIT_WAIT_S
+        while (status := self._world.exit_status(one.pid)) is None and self._world.monotonic() < deadline:
+            self._world.sleep(_POLL_S)
+        return status
+
     def _death(self, one: Started) -> EngineError:
-        status = self._world.exit_status(one.pid)
+        status = self._exit_status(one)
         engine = self._waiting.engine
         words = engine.last_words(one.log.tail())
         how, meaning, fix = "", "", "read the log, correct the recipe, and start again"
@@ -254,12 +266,12 @@ class _Watch:
             fix = _REMEDY.get(number, fix)
         elif status is not None:
             how = f" with exit status {status}"
-        if self._last_bad is not None and self._last_bad.kind == "out_of_memory":
+        if self._is_out_of_memory:
             fix = "lower `context` or `sequences` in the recipe, or free memory"
         said = (
             "its last words: " + " / ".join(f"`{word.strip()[:300]}`" for word in words) if words else "it said nothing"
         )
-        meant = self._last_bad.message if self._last_bad is not None else meaning
+        meant = self._cause.message if self._cause is not None else meaning
         after = format_duration(self._world.monotonic() - self._began_s)
         return EngineError(
             f"{engine.name} ended{how} after {after}, before it answered" + (f": {meant}" if meant else ""),

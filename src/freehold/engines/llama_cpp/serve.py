@@ -6,8 +6,8 @@
 Everything is an argument, so the recorded argument vector repeats it; a key is only named by its file. The engine
 divides its context over its slots, so it gets tokens x sequences. ``GOMP_SPINCOUNT=0`` is set before the package is
 imported: measured on 2 busy cores, decode is 59 tok/s with it and 4 to 16 without, because idle threads spin.
-SIGTERM and SIGINT end it within two seconds, a request in flight included; during the load they end it at once. With
-``FREEHOLD_OWNER_PID`` in the environment it also ends when it no longer has that parent.
+SIGTERM and SIGINT end it at once, a request in flight included: the package's own end waits for such a request, which
+was seen to take 15 s. With ``FREEHOLD_OWNER_PID`` in the environment it also ends when it no longer has that parent.
 
 Does not do: choosing any of that (``engine.py``), restarting, or more than one model.
 """
@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 from freehold.errors import FreeholdError, InputError, PrerequisiteError
 from freehold.records.recipe import OptionValue
@@ -32,7 +32,6 @@ __all__ = ["OWNER_VARIABLE", "ServeConfig", "build_parameters", "main", "parse_a
 
 OWNER_VARIABLE = "FREEHOLD_OWNER_PID"
 _END_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_GRACE_S = 1.5
 _OWNER_POLL_S = 0.5
 
 
@@ -163,15 +162,10 @@ def _watch_owner(owner_pid: int, ended: threading.Event) -> None:
             ended.set()
 
 
-def _leave_hard() -> NoReturn:
-    _say("still busy, leaving without waiting")
-    os._exit(0)
-
-
-def _serve(config: ServeConfig) -> None:
+def _start(config: ServeConfig, ended: threading.Event) -> Any:
+    """Start the server; returns the package's object, which lives as long as the server does."""
     package = _import_package()
     parameters = build_parameters(config, package)
-    ended = threading.Event()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     owner = os.environ.get(OWNER_VARIABLE, "")
     if owner.isdecimal():
@@ -184,29 +178,24 @@ def _serve(config: ServeConfig) -> None:
         ) from None
     for number in _END_SIGNALS:
         signal.signal(number, lambda *_: ended.set())
-    _say(f"serving {config.alias} at {server.listening_address}")
-    ended.wait()
-    _say("ending")
-    alarm = threading.Timer(_GRACE_S, _leave_hard)
-    alarm.daemon = True
-    alarm.start()
-    del server
-    alarm.cancel()
+    return server
 
 
 def main() -> int:
-    """Run the process; returns its exit status."""
+    """Run the process until it is told to end; returns an exit status only if it did not start."""
+    ended = threading.Event()
     try:
-        _serve(parse_arguments(sys.argv[1:]))
+        config = parse_arguments(sys.argv[1:])
+        server = _start(config, ended)
     except FreeholdError as error:
         _say(f"error: {error.what}: {error.why} (fix: {error.fix})")
         return error.exit_code
+    _say(f"serving {config.alias} at {server.listening_address}")
+    ended.wait()
     _say("ended")
-    return 0
+    # Not a return: the package's destructor would wait for requests in flight.
+    os._exit(0)
 
 
 if __name__ == "__main__":
-    sys.stdout.flush()
-    status = main()
-    sys.stderr.flush()
-    os._exit(status)
+    sys.exit(main())

@@ -1,4 +1,6 @@
-"""What you want to run
+"""What you want to run: where it comes from, and what its headers say it is made of.
 
-Does not do:  where it comes from, and what its headers say it is made of.:loading weights.
+Read :func:`freehold.models.inventory.read_inventory` first, then ``source.py`` for checkpoints that have to be fetched.
+
+Does not do: loading weights, or running anything that comes with a model.
 """

@@ -1,0 +1,172 @@
+"""What a tensor is for, told from its whole name by a table that is data (``data/roles.toml``).
+
+Names are compared part by part and anchored at both ends: ``output.weight`` is the output head,
+``attn_output.weight`` never is. A family's own table is asked before the general one. Two things need more than a
+name: in a layer with a compressed KV cache (MLA) some names mean something else, and whole layers that only draft
+tokens (MTP) count as draft. Read :func:`assign_roles`.
+
+Does not do: looking at shapes or bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, Literal
+
+from freehold.models.formats import load_facts
+from freehold.records.inventory import Role
+
+__all__ = ["Placement", "assign_roles"]
+
+_NUMBER = re.compile(r"\.([0-9]+)(?=\.|\Z)")
+_MAX_LAYER_DIGITS = 6
+
+Format = Literal["gguf", "safetensors"]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a tensor belongs: its role, its layer where it has one, and whether the table knows its name."""
+
+    role: Role
+    layer: int | None
+    is_known: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    role: Role
+    role_in_mla_layer: Role | None
+
+
+_UNKNOWN = _Rule(Role.OTHER, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What is known of all names that differ in their numbers only."""
+
+    rule: _Rule
+    layer_number: int | None  # which of the name's numbers is its layer
+
+
+class _Table:
+    """The rules of one format and family, indexed by a pattern's last part."""
+
+    def __init__(self, form: Literal["gguf", "hf"], family: str | None) -> None:
+        facts = load_facts("roles.toml")
+        self._storage = frozenset(facts["storage"])
+        self._layer_parts = frozenset(facts[form]["layer_parts"])
+        self._by_end: dict[str, list[tuple[int, tuple[str, ...], _Rule]]] = {}
+        self._open_ended: list[tuple[int, tuple[str, ...], _Rule]] = []
+        rules: list[dict[str, Any]] = []
+        for entry in facts["families"]:
+            if entry["format"] == form and family in entry["names"]:
+                rules += entry["rules"]
+        rules += facts[form]["rules"]
+        order = 0
+        for row in rules:
+            in_mla = row.get("in_mla_layer")
+            rule = _Rule(Role(row["role"]), Role(in_mla) if in_mla else None)
+            for pattern in row["patterns"]:
+                parts = tuple(pattern.split("."))
+                place = self._open_ended if "*" in parts[-1] else self._by_end.setdefault(parts[-1], [])
+                place.append((order, parts, rule))
+                order += 1
+
+    def read(self, template: str) -> _Reading:
+        """What a name with ``*`` for its numbers is."""
+        parts = template.split(".")
+        layer_number = None
+        seen = 0
+        for before, part in pairwise(parts):
+            if part == "*":
+                if before in self._layer_parts:
+                    layer_number = seen
+                    break
+                seen += 1
+        while len(parts) > 1 and parts[-1] in self._storage:
+            parts.pop()
+        candidates = sorted(self._by_end.get(parts[-1], []) + self._open_ended, key=lambda c: c[0])
+        rule = next((rule for _, pattern, rule in candidates if _matches(pattern, parts)), _UNKNOWN)
+        return _Reading(rule, None if rule.role is Role.VISION else layer_number)
+
+
+@lru_cache(maxsize=8)
+def _table(form: Literal["gguf", "hf"], family: str | None) -> _Table:
+    return _Table(form, family)
+
+
+def _matches(pattern: Sequence[str], parts: Sequence[str]) -> bool:
+    if not pattern:
+        return not parts
+    first, rest = pattern[0], pattern[1:]
+    if first == "**":
+        return any(_matches(rest, parts[skip:]) for skip in range(len(parts) + 1))
+    if not parts or not _part_matches(first, parts[0]):
+        return False
+    return _matches(rest, parts[1:])
+
+
+def _part_matches(pattern: str, part: str) -> bool:
+    if pattern.endswith("*"):
+        return part.startswith(pattern[:-1])
+    return pattern == part
+
+
+def assign_roles(
+    names: Iterable[str],
+    *,
+    form: Format,
+    family: str | None = None,
+    num_layers: int | None = None,
+) -> list[Placement]:
+    """Role and layer of every tensor, in the order of the names.
+
+    Args:
+        names: Tensor names of one checkpoint.
+        form: Whose names they are.
+        family: Architecture name as the checkpoint states it; picks a table of its own where there is one.
+        num_layers: Number of blocks; layers from there on draft tokens. None where the checkpoint says nothing.
+
+    Returns:
+        One placement per name. Names the table does not know have role ``other``.
+    """
+    table = _table("gguf" if form == "gguf" else "hf", family)
+    readings: dict[str, _Reading] = {}
+    read: list[tuple[_Rule, int | None]] = []
+    mla_layers: set[int] = set()
+    draft_layers: set[int] = set()
+    for name in names:
+        pieces = _NUMBER.split(name)  # text, number, text, number, …, text
+        template = ".*".join(pieces[::2])
+        reading = readings.get(template)
+        if reading is None:
+            reading = readings[template] = table.read(template)
+        rule, layer = reading.rule, None
+        if reading.layer_number is not None:
+            digits = pieces[2 * reading.layer_number + 1]
+            layer = int(digits) if len(digits) <= _MAX_LAYER_DIGITS else None
+        if layer is not None:
+            if rule.role is Role.ATTN_MLA:
+                mla_layers.add(layer)
+            elif rule.role is Role.DRAFT or (num_layers is not None and layer >= num_layers):
+                draft_layers.add(layer)
+        read.append((rule, layer))
+    placements: dict[tuple[Role, int | None, bool], Placement] = {}
+    result = []
+    for rule, layer in read:
+        role, is_known = rule.role, rule is not _UNKNOWN
+        if layer in draft_layers:
+            role = Role.DRAFT
+        elif rule.role_in_mla_layer is not None and layer in mla_layers:
+            role = rule.role_in_mla_layer
+        placement = placements.get((role, layer, is_known))
+        if placement is None:
+            placement = placements[role, layer, is_known] = Placement(role, layer, is_known)
+        result.append(placement)
+    return result

@@ -1,0 +1,215 @@
+"""Reads the header of one safetensors file: the exact list of its tensors, without touching their data.
+
+The file begins with the length of a JSON header. The length is compared with the file before anything is read for it;
+every tensor's bytes are compared with its shape and type, and together they have to cover the data exactly, as the
+format demands. Read :func:`read_safetensors`.
+
+Does not do: joining shards (``shards.py``), config files (``architecture.py``), or roles (``roles.py``).
+
+Source: the format section of the safetensors README, and ``Metadata::validate`` of safetensors 0.8.0.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from freehold.errors import CheckpointError
+from freehold.models.bytesource import ByteSource, shown
+from freehold.models.formats import RawTensor, safetensors_bits
+
+__all__ = ["SafetensorsHeader", "read_safetensors"]
+
+_MAX_HEADER_BYTES = 100_000_000  # MAX_HEADER_SIZE of the safetensors crate
+_MAX_DIMENSIONS = 32  # guess: four times the largest seen
+_METADATA = "__metadata__"
+_FIELDS = frozenset({"dtype", "shape", "data_offsets"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SafetensorsHeader:
+    """What one safetensors file says about itself.
+
+    Args:
+        tensors: Its tensors in the order of their data.
+        header_bytes: Length of the header, its length field included.
+        header_sha256: Hash of exactly those bytes.
+    """
+
+    tensors: tuple[RawTensor, ...]
+    header_bytes: int
+    header_sha256: str
+
+
+def read_safetensors(source: ByteSource) -> SafetensorsHeader:
+    """Read the header of one safetensors file and check that the file holds what it promises.
+
+    Args:
+        source: The file.
+
+    Returns:
+        Its header.
+
+    Raises:
+        CheckpointError: The file is no safetensors file, is truncated, contradicts itself, or uses an unknown type.
+    """
+    name, size = shown(source.name), source.size_bytes
+    if size < 8:
+        _fail(name, f"{name} is no safetensors file", f"found {size} bytes, a header has at least 8")
+    first = source.read(0, min(size, 8 + source.chunk_bytes))
+    length = int.from_bytes(first[:8], "little")
+    if length > _MAX_HEADER_BYTES:
+        _fail(
+            name,
+            f"{name} is no safetensors file",
+            f"its first 8 bytes claim a header of {length:,} bytes, the format allows {_MAX_HEADER_BYTES:,}"
+            + _guess_content(first),
+        )
+    if 8 + length > size:
+        _fail(
+            name,
+            f"{name} is truncated: found {size:,} bytes, expected at least {8 + length:,}",
+            f"its first 8 bytes promise a header of {length:,} bytes",
+        )
+    raw = first[8 : 8 + length]
+    if len(raw) < length:
+        raw += source.read(8 + len(raw), length - len(raw))
+    digest = hashlib.sha256(first[:8])
+    digest.update(raw)
+    tensors = _parse(name, raw, size - 8 - length)
+    return SafetensorsHeader(tensors=tensors, header_bytes=8 + length, header_sha256=digest.hexdigest())
+
+
+def _parse(name: str, raw: bytes, data_bytes: int) -> tuple[RawTensor, ...]:
+    try:
+        # Objects become tuples of pairs, so that a name given twice is seen and not silently dropped.
+        entries: Any = json.loads(raw.decode(), object_pairs_hook=tuple)
+    except UnicodeDecodeError as error:
+        _fail(
+            name, f"the header of {name} is not UTF-8", f"at header byte {error.start:,}: {raw[error.start :][:20]!r}"
+        )
+    except (ValueError, RecursionError) as error:
+        _fail(name, f"the header of {name} is no JSON", f"{error}; it begins with {raw[:30]!r}")
+    if type(entries) is not tuple or not raw.startswith(b"{"):
+        _fail(name, f"the header of {name} is no JSON object", f"it begins with {raw[:30]!r}")
+
+    bits = safetensors_bits()
+    spans: list[tuple[int, int, str, str, tuple[int, ...]]] = []
+    names: set[str] = set()
+    for tensor, entry in entries:
+        if tensor in names:
+            _fail(name, f"{name} contradicts itself", f"tensor {shown(tensor)} is there twice")
+        names.add(tensor)
+        if tensor == _METADATA:
+            if type(entry) is not tuple or not all(type(value) is str for _, value in entry):
+                _fail(name, f"{name} has a broken header", f"{_METADATA} holds something other than texts")
+            continue
+        fields = dict(entry) if type(entry) is tuple else {}
+        if not fields.keys() >= _FIELDS or len(fields) != len(entry):
+            _fail(
+                name,
+                f"{name} has a broken header",
+                f"the entry of {shown(tensor)} holds {shown(', '.join(fields)) or 'nothing'}, expected"
+                " dtype, shape and data_offsets, once each",
+            )
+        kind, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
+        num_bits = bits.get(kind) if type(kind) is str else None
+        if num_bits is None:
+            _fail(
+                name,
+                f"tensor {shown(tensor)} in {name} has the unknown type {shown(str(kind))}",
+                f"known types are {', '.join(bits)}",
+                "update freehold, or check what wrote the file",
+            )
+        if type(shape) is not list or type(offsets) is not list or len(offsets) != 2 or len(shape) > _MAX_DIMENSIONS:
+            _fail(
+                name,
+                f"{name} has a broken header",
+                f"tensor {shown(tensor)} needs a shape of at most {_MAX_DIMENSIONS} sizes and two data_offsets",
+            )
+        num_elements = 1
+        for number in shape:
+            if type(number) is not int or not 0 <= number < 2**63:
+                _fail(name, f"{name} has a broken header", f"tensor {shown(tensor)} has a size that is no whole number")
+            num_elements *= number
+        begin, end = offsets
+        if type(begin) is not int or type(end) is not int or not 0 <= begin <= end:
+            _fail(
+                name,
+                f"{name} has a broken header",
+                f"tensor {shown(tensor)} has data_offsets {shown(str(offsets))}, expected begin and end",
+            )
+        if num_elements * num_bits != (end - begin) * 8:
+            _fail(
+                name,
+                f"tensor {shown(tensor)} in {name} contradicts itself",
+                f"{kind} of shape {shown(str(shape))} takes {shown(_bytes_text(num_elements * num_bits))} bytes,"
+                f" its data_offsets hold {end - begin:,}",
+            )
+        spans.append((begin, end, tensor, kind, tuple(shape)))
+    if not all(map(_is_encodable, names)):
+        _fail(name, f"a tensor name in {name} is not UTF-8", "it holds half of a surrogate pair")
+    return _cover(name, spans, data_bytes)
+
+
+def _cover(
+    name: str, spans: list[tuple[int, int, str, str, tuple[int, ...]]], data_bytes: int
+) -> tuple[RawTensor, ...]:
+    """The tensors in the order of their data, once it is known that they cover it without hole or overlap."""
+    spans.sort()
+    position, previous = 0, "the header"
+    for begin, end, tensor, _, _ in spans:
+        if begin != position:
+            problem = "overlap" if begin < position else "leave a hole"
+            _fail(
+                name,
+                f"{name} contradicts itself: {shown(previous)} and {shown(tensor)} {problem}",
+                f"found data offset {begin:,}, expected {position:,}",
+            )
+        position, previous = end, tensor
+    if position > data_bytes:
+        _fail(
+            name,
+            f"{name} is truncated: found {data_bytes:,} bytes of data, expected {position:,}",
+            f"the header promises tensor {shown(previous)} up to data offset {position:,}",
+        )
+    if position < data_bytes:
+        _fail(
+            name,
+            f"{name} is longer than its header says: found {data_bytes:,} bytes of data, expected {position:,}",
+            "the format allows no bytes after the last tensor",
+        )
+    return tuple(RawTensor(tensor, kind, shape, end - begin, begin) for begin, end, tensor, kind, shape in spans)
+
+
+def _bytes_text(num_bits: int) -> str:
+    whole, rest = divmod(num_bits, 8)
+    return f"{whole:,}" if not rest else f"{whole:,} {rest}/8"
+
+
+def _is_encodable(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _guess_content(first: bytes) -> str:
+    if first.lstrip()[:1] == b"<":
+        return "; it looks like a web page"
+    if first.startswith(b"version "):
+        return "; it looks like a Git LFS pointer, whose file was never fetched"
+    if first.startswith(b"GGUF"):
+        return "; it looks like a GGUF file"
+    if first.startswith(b"PK"):
+        return "; it looks like a zip archive or a PyTorch pickle"
+    return ""
+
+
+def _fail(name: str, what: str, why: str, fix: str = "download or copy the file again") -> NoReturn:
+    raise CheckpointError(what, why=why, fix=fix, facts={"file": name})

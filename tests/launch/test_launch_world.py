@@ -19,7 +19,8 @@ def test_a_child_is_listed_with_its_parent_and_session():
         (facts,) = (f for f in LocalWorld().processes() if f.pid == child.pid)
         assert facts.parent_pid == os.getpid()
         assert facts.session_id == child.pid
-        assert facts == LocalWorld().process(child.pid) or facts.resident_bytes > 0
+        assert facts.resident_bytes > 0
+        assert facts.argv[0] == sys.executable
     finally:
         child.communicate(b"\n")
     assert child.pid not in [f.pid for f in LocalWorld().processes()]
@@ -39,10 +40,8 @@ def test_a_port_that_is_listened_on_cannot_be_bound():
             LocalWorld().bindable_port("127.0.0.1", port)
 
 
-@pytest.mark.parametrize(
-    ("host", "port"), [("192.0.2.1", 0), ("127.0.0.1", 65536), ("127.0.0.1", -1), ("a.invalid", 0)]
-)
-def test_an_address_of_another_machine_or_no_port_at_all(host, port):
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 65536), ("127.0.0.1", -1), ("a.invalid", 0)])
+def test_what_is_no_port_of_this_machine_is_told(host, port):
     with pytest.raises(PrerequisiteError) as caught:
         LocalWorld().bindable_port(host, port)
     assert caught.value.why
@@ -51,7 +50,11 @@ def test_an_address_of_another_machine_or_no_port_at_all(host, port):
 def test_an_ended_child_is_none_and_its_status_is_known_from_then_on(tmp_path):
     """A process with several threads is a zombie before it can be reaped; None always means that it was."""
     world = LocalWorld()
-    script = "import threading, time, os; [threading.Thread(target=time.sleep, args=(9,)).start() for _ in range(50)]; os._exit(4)"
+    script = (
+        "import threading, time, os\n"
+        "for _ in range(50): threading.Thread(target=time.sleep, args=(9,)).start()\n"
+        "os._exit(4)"
+    )
     for number in range(5):
         pid = world.spawn([sys.executable, "-S", "-c", script], env={}, log=tmp_path / f"{number}.log")
         while world.process(pid) is not None:

@@ -254,7 +254,8 @@ class KnownServer:
             return 0.5
         left_ns = self.deadlines[0][0] - time.monotonic_ns()
         if left_ns >= 2_000_000:
-            return (left_ns - 1_000_000) // 1_000_000 / 1000
+            # Python goes on waiting after a signal: half a second is how long a stop may take.
+            return min(500, (left_ns - 1_000_000) // 1_000_000) / 1000
         if left_ns > SPIN_NS:
             time.sleep((left_ns - SPIN_NS) / 1e9)
         return 0

@@ -1,8 +1,8 @@
 """When did these bytes arrive? By the kernel's own receive stamp where there is one, else by the clock after reading.
 
 A stamp from the kernel does not depend on how soon the program gets to read, so 256 streams on a busy processor are
-stamped as well as one. Such stamps are on the wall clock; :meth:`ArrivalClock.offset_ns` shows whether somebody set that
-clock meanwhile. Read :class:`ArrivalClock`.
+stamped as well as one. Such stamps are on the wall clock; :meth:`ArrivalClock.offset_ns` shows whether somebody set it
+meanwhile. Read :class:`ArrivalClock`.
 
 Does not do: reading sockets (``client/connection.py``).
 

@@ -142,6 +142,11 @@ class Connection:
         """Whether the request is on its way."""
         return self._sent_ns is not None
 
+    @property
+    def is_shaking_hands(self) -> bool:
+        """Whether the server has accepted and TLS is being agreed on."""
+        return self._tls is not None and self._sent_ns is None
+
     def advance(self, now_s: float) -> None:
         """Do what is possible now; ``now_s`` is the caller's monotonic clock."""
         self.last_active_s = now_s

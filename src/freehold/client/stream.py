@@ -298,7 +298,8 @@ class _Loop:
             if connection.done_seen_s is not None and now_s - connection.done_seen_s > _LINGER_S:
                 connection.abort("the server keeps the connection open")
             elif not connection.is_connected and silent_s > self._connect_timeout_s:
-                connection.abort(f"no connection to {self._target.label} within {self._connect_timeout_s:g} s")
+                hint = "; it may not speak TLS" if connection.is_shaking_hands else ""
+                connection.abort(f"no connection to {self._target.label} within {self._connect_timeout_s:g} s{hint}")
             elif silent_s > self._timeout_s:
                 connection.abort(f"stalled: not a byte for {self._timeout_s:g} s")
             if connection.is_over:

@@ -111,7 +111,8 @@ def read_trace(received: Received) -> StreamTrace:
                 reader.body += piece
         if is_stream:
             for event in parser.flush():
-                if missing is None or event.data.startswith("[DONE]"):
+                is_whole = missing is None and received.failure is None and _json(event.data.encode()) is not None
+                if is_whole or event.data.startswith("[DONE]"):
                     reader.take(event)
     except EventTooLarge as error:
         reader.fail(str(error))

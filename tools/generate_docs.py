@@ -232,9 +232,10 @@ def make_schema_reference() -> str:
         "Every stage leaves one record, saved as JSON in the run folder. Its first field names its schema and\n"
         "version. A field nobody knows is an error. Fields marked * are always there. The JSON Schemas are published\n"
         "under `src/freehold/data/schemas/`.\n\n"
-        "Two stamped documents are no records: `freehold.manifest/1` (`manifest.json`: sha256 and size of every file\n"
-        "of a run) and `freehold.error/1` (an error under `--json`: `error`, `what`, `why`, `fix`, `exit_code`,\n"
-        "`facts`).\n"
+        "Three stamped documents are no records: `freehold.manifest/1` (`manifest.json`: sha256 and size of every\n"
+        "file of a run), `freehold.error/1` (an error under `--json`: `error`, `what`, `why`, `fix`, `exit_code`,\n"
+        "`facts`) and `freehold.reference/1` (log-probabilities that another engine computed, see\n"
+        "[verification](../concepts/verification.md)).\n"
     ]
     for schema, record_type in record_types().items():
         sections.append(f"## {schema}\n\n{first_sentence(record_type.__doc__ or '')}.\n\n{_field_table(record_type)}")

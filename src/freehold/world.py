@@ -333,7 +333,7 @@ class LocalWorld:
         """One HTTP exchange."""
         import httpx
 
-        # Loading certificates takes 20 ms, as long as a small model takes for a token, and plain HTTP has no use for them.
+        # Loading certificates takes 20 ms, as long as a small model takes for a token; plain HTTP has no use for them.
         needs_certificates = not url.lower().startswith("http:")
         try:
             reply = httpx.request(

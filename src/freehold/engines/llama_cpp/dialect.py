@@ -17,7 +17,7 @@ from freehold.client.api import Endpoint
 from freehold.engines.api_facts import load_api_facts, read_counters
 from freehold.engines.asking import Answer, as_float, as_list, as_map, ask, refused
 from freehold.engines.interface import Generation, TokenScore
-from freehold.errors import FreeholdError
+from freehold.errors import EngineError, FreeholdError
 from freehold.world import World
 
 __all__ = ["LlamaCppDialect"]
@@ -88,9 +88,9 @@ class LlamaCppDialect:
         """Score one token.
 
         A bias makes the server choose the forced token. Log-probabilities are stated as they were before the bias,
-        and that of the chosen token is always stated, however unlikely it was. One case is left: a token that ends
-        inside a UTF-8 character has no entry in the answer. Then another token is chosen and the forced one is looked
-        up among the most likely ones.
+        and that of the chosen token is always stated, however unlikely it was. One case is left: for a token that
+        ends inside a UTF-8 character newer builds answer without an entry and older ones with HTTP 500. Then another
+        token is chosen and the forced one is looked up among the most likely ones.
         """
         facts = load_api_facts("llama_cpp")
         forced_id = token_ids[position]
@@ -106,7 +106,12 @@ class LlamaCppDialect:
                 "cache_prompt": is_cached,
                 "post_sampling_probs": False,
             }
-            answer = ask(world, endpoint, facts.routes["completion"], payload)
+            try:
+                answer = ask(world, endpoint, facts.routes["completion"], payload)
+            except EngineError:
+                if chosen != forced_id:
+                    raise
+                continue
             if not answer.is_ok:
                 raise refused("to score a prompt", answer)
             entries = as_list(answer.body.get("completion_probabilities"))

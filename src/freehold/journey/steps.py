@@ -146,11 +146,12 @@ def read_plan(scene: Scene, recipe: Recipe, inventory: Inventory, engine: Engine
         PlanError: It does not fit; the plan that says so is saved.
     """
     from freehold.hardware.probe import probe_facts, probe_state
+    from freehold.plan.ceiling import working_set_bytes
     from freehold.plan.estimate import plan, refuse
 
     folder = scene.folder
     facts = probe_facts(scene.world)
-    state = probe_state(scene.world, folder=folder.path, working_set_bytes=inventory.tensor_bytes, facts=facts)
+    state = probe_state(scene.world, folder=folder.path, working_set_bytes=working_set_bytes(inventory), facts=facts)
     made_from = {
         RunFolder.file_name(Inventory): folder.sha256(Inventory),
         RunFolder.file_name(NodeFacts): folder.save(facts),
@@ -159,11 +160,11 @@ def read_plan(scene: Scene, recipe: Recipe, inventory: Inventory, engine: Engine
     record = plan(recipe, inventory, facts, state, memory_constants=engine.memory_terms(), made_from=made_from)
     folder.save(record)
     note.saved = Plan
-    if not record.fits:
-        refuse(record)
+    refuse(record)
     need = record.contract.contract_free_bytes
+    word = "fits" if record.fits else "not known whether it fits"
     note.summary = (
-        f"fits: needs {need.text} of {record.free_memory_bytes.text} free; "
+        f"{word}: needs {need.text} of {record.free_memory_bytes.text} free; "
         f"decode ceiling {record.decode_ceiling_tok_per_s.text}"
     )
     return record

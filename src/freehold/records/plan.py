@@ -57,7 +57,7 @@ class Plan:
         terms: Every share of memory.
         contract: What must be free.
         free_memory_bytes: What is free.
-        fits: Whether the contract is met.
+        fits: Whether the contract is met; None where a term is not known and the known ones do not settle it.
         max_context_tokens: Longest context that fits with this many sequences; not measured where a KV size is unknown.
         step_bytes: Bytes one decode step of one sequence reads at the shortest context.
         read_bandwidth_bytes_per_s: Measured memory read bandwidth.
@@ -74,7 +74,7 @@ class Plan:
     terms: tuple[MemoryTerm, ...]
     contract: MemoryContract
     free_memory_bytes: Evidence
-    fits: bool
+    fits: bool | None
     max_context_tokens: Evidence
     step_bytes: Evidence
     read_bandwidth_bytes_per_s: Evidence

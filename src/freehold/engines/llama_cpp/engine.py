@@ -21,7 +21,7 @@ from pathlib import Path
 
 from freehold.engines.interface import Dialect, LaunchCommand, LogEvent
 from freehold.engines.llama_cpp import signals
-from freehold.engines.llama_cpp.options import check_options, facts, to_flags, to_text
+from freehold.engines.llama_cpp.options import check_options, facts, memory_facts, to_flags, to_text
 from freehold.errors import EngineError, InputError, PrerequisiteError
 from freehold.records.recipe import OptionValue, Recipe
 from freehold.world import World
@@ -98,18 +98,12 @@ class LlamaCppEngine:
         self._options(recipe)
 
     def memory_terms(self) -> Mapping[str, object]:
-        """Constants for the planner, in plain values.
-
-        Returns:
-            ``kv_type`` and ``kv_options`` (which options change it), ``kv_bits`` per element by type,
-            ``ubatch_tokens`` and ``ubatch_option``, ``workspace_bytes_per_ubatch_hidden`` and ``…_context`` (compute
-            buffer = ubatch x (first x hidden size + second x tokens per sequence)), ``runtime_bytes``, ``source``,
-            ``checked``.
+        """Constants for the planner, in plain values: the sections of ``plan/constants.py``.
 
         Source:
-            ``data/engines/llama_cpp.toml``, section ``memory``, with the measurements.
+            ``data/engines/llama_cpp_memory.toml``, with the measurements they are fitted to.
         """
-        return dict(facts()["memory"])
+        return memory_facts()
 
     def commands(
         self, recipe: Recipe, *, model_files: Sequence[Path], port: int, alias: str

@@ -21,7 +21,17 @@ from typing import Any
 from freehold.errors import InputError
 from freehold.records.recipe import OptionValue
 
-__all__ = ["Option", "apply_option", "check_options", "facts", "options", "parse_option", "to_flags", "to_text"]
+__all__ = [
+    "Option",
+    "apply_option",
+    "check_options",
+    "facts",
+    "memory_facts",
+    "options",
+    "parse_option",
+    "to_flags",
+    "to_text",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +71,22 @@ def _read(name: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def facts() -> Mapping[str, Any]:
-    """What freehold knows about the engine beside its options: reserved names, defaults, memory constants.
+    """What freehold knows about the engine beside its options: reserved names and defaults.
 
     Source:
         ``data/engines/llama_cpp.toml``.
     """
     return _read("llama_cpp.toml")
+
+
+@lru_cache(maxsize=1)
+def memory_facts() -> Mapping[str, Any]:
+    """What the engine takes beside weights and KV cache, for the planner.
+
+    Source:
+        ``data/engines/llama_cpp_memory.toml``.
+    """
+    return _read("llama_cpp_memory.toml")
 
 
 @lru_cache(maxsize=1)

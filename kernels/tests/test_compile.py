@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from freehold_kernels.cuda.cache import CubinCache
+from freehold_kernels.cuda.linear import linear_defines
 from freehold_kernels.cuda.moe import MoeShape
 from freehold_kernels.cuda.nvrtc import ARCHITECTURES, compile_cubin
 from freehold_kernels.cuda.source import KERNELS, read_source, source_key
@@ -12,8 +14,8 @@ from freehold_kernels.errors import CompileError
 
 K3_TP3 = MoeShape(blocks1=14, width=512, num_rows2=3584, top_k=16)
 DEFINES = {
-    "iq1_s_moe": dict(K3_TP3.defines()),
-    "q8_0_linear": {"ROWS": 3584, "COLUMNS": 7168, "WARPS": 16},
+    "iq1_s_moe": [dict(K3_TP3.defines(tokens, torch.bfloat16)) for tokens in (1, 8)],
+    "q8_0_linear": [dict(linear_defines(3584, 7168, tokens, torch.bfloat16)) for tokens in (1, 8)],
 }
 _ELF_MACHINE_CUDA = 190  # e_machine of the ELF header
 
@@ -21,16 +23,17 @@ _ELF_MACHINE_CUDA = 190  # e_machine of the ELF header
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_compiles(kernel: str, arch: str) -> None:
-    cubin = compile_cubin(read_source(kernel), f"{kernel}.cu", arch, DEFINES[kernel])
-    assert cubin[:4] == b"\x7fELF"
-    assert int.from_bytes(cubin[18:20], "little") == _ELF_MACHINE_CUDA
-    assert f".text.{kernel}".encode() in cubin
+    for defines in DEFINES[kernel]:
+        cubin = compile_cubin(read_source(kernel), f"{kernel}.cu", arch, defines)
+        assert cubin[:4] == b"\x7fELF"
+        assert int.from_bytes(cubin[18:20], "little") == _ELF_MACHINE_CUDA
+        assert f".text.{kernel}".encode() in cubin
 
 
 def test_odd_shapes_compile() -> None:
     shape = MoeShape(blocks1=17, width=48, num_rows2=70, top_k=3)
-    assert compile_cubin(read_source("iq1_s_moe"), "iq1_s_moe.cu", "sm_90a", dict(shape.defines()))
-    odd = {"ROWS": 37, "COLUMNS": 160, "WARPS": 16}
+    assert compile_cubin(read_source("iq1_s_moe"), "iq1_s_moe.cu", "sm_90a", dict(shape.defines(3, torch.float16)))
+    odd = dict(linear_defines(37, 160, 3, torch.float32))
     assert compile_cubin(read_source("q8_0_linear"), "q8_0_linear.cu", "sm_90a", odd)
 
 

@@ -37,7 +37,7 @@ def test_tokens_per_launch(shape: MoeShape, tokens: int) -> None:
 
 def test_a_layer_that_fits_nowhere_is_refused() -> None:
     with pytest.raises(InputError, match="do not fit"):
-        tokens_per_launch(MoeShape(blocks1=400, width=512, num_rows2=3584, top_k=16))
+        tokens_per_launch(MoeShape(blocks1=500, width=512, num_rows2=3584, top_k=16))
     with pytest.raises(InputError, match="do not fit"):
         linear_tokens_per_launch(200_000)
 

@@ -7,7 +7,7 @@ typedef unsigned int u32;
 
 #define FULL_MASK 0xffffffffu
 
-// activation and output element types, as numbered in launch.py
+// activation and output element types, as numbered in cuda/element.py
 #define DTYPE_F32 0
 #define DTYPE_BF16 1
 #define DTYPE_F16 2
@@ -18,40 +18,54 @@ __device__ __forceinline__ float half_to_float(u16 bits) {
     return f;
 }
 
-__device__ __forceinline__ float load_element(const void* base, long long i, int dtype) {
-    if (dtype == DTYPE_F32) return ((const float*)base)[i];
-    u16 bits = ((const u16*)base)[i];
-    return dtype == DTYPE_BF16 ? __uint_as_float((u32)bits << 16) : half_to_float(bits);
-}
+// DTYPE, one of the three, is a compile-time constant of every kernel.
+#if DTYPE == DTYPE_F32
+#define ELEMENT_BYTES 4
+#else
+#define ELEMENT_BYTES 2
+#endif
 
-__device__ __forceinline__ void store_element(void* base, long long i, int dtype, float value) {
-    if (dtype == DTYPE_F32) {
-        ((float*)base)[i] = value;
-        return;
-    }
+__device__ __forceinline__ void store_element(void* base, long long i, float value) {
+#if DTYPE == DTYPE_F32
+    ((float*)base)[i] = value;
+#else
     u16 bits;
-    if (dtype == DTYPE_BF16) asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
-    else asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+#if DTYPE == DTYPE_BF16
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+#else
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+#endif
     ((u16*)base)[i] = bits;
+#endif
 }
 
-// Eight neighbouring elements in one or two 16-byte loads (the row start is 16-byte aligned: see launch.py).
-__device__ __forceinline__ void load_eight(const void* base, long long i, int dtype, float (&v)[8]) {
-    if (dtype == DTYPE_F32) {
-        float4 a = ((const float4*)((const float*)base + i))[0], b = ((const float4*)((const float*)base + i))[1];
-        v[0] = a.x; v[1] = a.y; v[2] = a.z; v[3] = a.w; v[4] = b.x; v[5] = b.y; v[6] = b.z; v[7] = b.w;
-        return;
-    }
-    uint4 w = *(const uint4*)((const u16*)base + i);
-    u32 p[4] = {w.x, w.y, w.z, w.w};
+// Eight neighbouring elements as loaded: 16-byte loads (a row starts at a multiple of 16 bytes, the launcher checks).
+struct RawEight {
+    uint4 part[ELEMENT_BYTES / 2];
+};
+
+__device__ __forceinline__ RawEight load_eight(const void* base, long long i) {
+    RawEight raw;
 #pragma unroll
-    for (int k = 0; k < 4; k++) {
-        if (dtype == DTYPE_BF16) {
-            v[2 * k] = __uint_as_float(p[k] << 16);
-            v[2 * k + 1] = __uint_as_float(p[k] & 0xffff0000u);
-        } else {
-            v[2 * k] = half_to_float((u16)p[k]);
-            v[2 * k + 1] = half_to_float((u16)(p[k] >> 16));
+    for (int k = 0; k < ELEMENT_BYTES / 2; k++) raw.part[k] = ((const uint4*)((const u8*)base + i * ELEMENT_BYTES))[k];
+    return raw;
+}
+
+__device__ __forceinline__ void to_floats(const RawEight& raw, float (&v)[8]) {
+#pragma unroll
+    for (int k = 0; k < ELEMENT_BYTES / 2; k++) {
+        u32 p[4] = {raw.part[k].x, raw.part[k].y, raw.part[k].z, raw.part[k].w};
+#pragma unroll
+        for (int w = 0; w < 4; w++) {
+#if DTYPE == DTYPE_F32
+            v[4 * k + w] = __uint_as_float(p[w]);
+#elif DTYPE == DTYPE_BF16
+            v[2 * w] = __uint_as_float(p[w] << 16);
+            v[2 * w + 1] = __uint_as_float(p[w] & 0xffff0000u);
+#else
+            v[2 * w] = half_to_float((u16)p[w]);
+            v[2 * w + 1] = half_to_float((u16)(p[w] >> 16));
+#endif
         }
     }
 }
@@ -106,19 +120,27 @@ __device__ __forceinline__ Digits make_digits(const float (&v)[8], float limit) 
     out.sum = 0;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        u32 high = 0, low = 0;
+        u32 n[4], up[4];
 #pragma unroll
         for (int k = 0; k < 4; k++) {
-            int n = __float2int_rn(v[4 * half + k] * inverse);
-            int h = (n + 128) >> 8;
-            out.sum += n;
-            high |= (u32)(h & 255) << (8 * k);
-            low |= (u32)((n - 256 * h) & 255) << (8 * k);
+            // adding 1.5 · 2^23 leaves the rounded integer in the low bits of the float
+            n[k] = __float_as_uint(__fmaf_rn(v[4 * half + k], inverse, 12582912.0f));
+            up[k] = n[k] + 128u;  // so that the digit above is rounded, not cut
+            out.sum += (int)(n[k] - 0x4b400000u);
         }
-        out.high[half] = high;
-        out.low[half] = low;
+        out.low[half] = __byte_perm(__byte_perm(n[0], n[1], 0x0040), __byte_perm(n[2], n[3], 0x0040), 0x5410);
+        out.high[half] = __byte_perm(__byte_perm(up[0], up[1], 0x0051), __byte_perm(up[2], up[3], 0x0051), 0x5410);
     }
     return out;
+}
+
+// First of the units that part `index` of `parts` takes, and who takes unit n: equal contiguous shares.
+__device__ __forceinline__ int share_start(int total, int index, int parts) {
+    return (int)((long long)total * index / parts);
+}
+
+__device__ __forceinline__ int share_owner(int total, int n, int parts) {
+    return (int)(((long long)(n + 1) * parts - 1) / total);
 }
 
 // All blocks of the grid meet here; they are resident together (cooperative launch). The word flips its top bit at each

@@ -12,23 +12,27 @@
 // of four tokens.
 
 //
-// Shapes are compile-time constants (launch.py passes them to NVRTC): BLOCKS1 = K1 / 256, WIDTH = expert width I,
-// BLOCKS2 = ⌈I / 256⌉, ROWS2 = output rows N2, TOP_K, and WARPS.
+// Shapes are compile-time constants: BLOCKS1 = K1 / 256, WIDTH = expert width I, BLOCKS2 = ⌈I / 256⌉, ROWS2 = output rows
+// N2, TOP_K, TOKENS, DTYPE, WARPS.
 
 #define TILES1 ((WIDTH + 15) / 16)
 #define TILES2 ((ROWS2 + 31) / 32)
+#define NUM_PAIRS (TOKENS * TOP_K)
 #define MAX_PAIRS 128
-#define MAX_TOKENS 8
 #define LIMIT 4064.0f         // keeps |sum of 32| / 256 within 508 = four signed-byte slots
 #define UNIT_WORD_BYTES 1536  // 3 × 16 bytes per lane
 #define UNIT_SCALE_BYTES 64   // 32 fp16
 #define BLOCK_DIGIT_BYTES 576 // 512 digit bytes and 64 bytes of group sums per 256 activations
+#define ROUND_ITEMS (2 * WARPS)  // so that a warp's share of a round touches at most three items
+#define BATCH 4               // activation blocks a warp loads before it converts the first
 
 struct Groups {
     int num_experts;
-    int expert[MAX_PAIRS];                // distinct expert
-    int num_slots[MAX_PAIRS];             // tokens that chose it
-    u8 slot_pair[MAX_PAIRS][MAX_TOKENS];  // pair index by slot
+    int expert[MAX_PAIRS];             // distinct expert
+    int num_slots[MAX_PAIRS];          // tokens that chose it
+    int start[MAX_PAIRS + 1];          // its first place in pair_at
+    u8 slot_pair[MAX_PAIRS][TOKENS];   // pair by expert and slot
+    u8 pair_at[MAX_PAIRS];             // pairs in the order of their experts
     float pair_weight[MAX_PAIRS];
     u32 leader_mask[4];
     int id[MAX_PAIRS];
@@ -36,24 +40,24 @@ struct Groups {
 
 // Pairs → distinct experts with their pairs. Ids outside [0, num_local) are skipped. A token that names an expert twice
 // gets one slot with the summed weight.
-__device__ void group_pairs(Groups& g, const int* ids, const float* weights, int num_pairs, int num_local) {
-    int p = threadIdx.x;
+__device__ void group_pairs(Groups& g, int id, float weight, int num_local) {
+    const int p = threadIdx.x;
     if (p < MAX_PAIRS) {
-        int id = p < num_pairs ? ids[p] : -1;
-        g.id[p] = (id >= 0 && id < num_local) ? id : -1;
-        g.pair_weight[p] = p < num_pairs ? weights[p] : 0.0f;
+        g.id[p] = (p < NUM_PAIRS && id >= 0 && id < num_local) ? id : -1;
+        g.pair_weight[p] = weight;
         g.num_slots[p] = 0;
     }
     __syncthreads();
     int slot = 0, leader = p, twin = -1;
     if (p < MAX_PAIRS) {
-        int id = g.id[p], token = p / TOP_K, last_token = -1;
-        if (id >= 0) {
+        const int mine = g.id[p];
+        if (mine >= 0) {
+            int last_token = -1;
             for (int o = 0; o < p; o++) {
-                if (g.id[o] != id) continue;
+                if (g.id[o] != mine) continue;
                 int t = o / TOP_K;
                 if (leader == p) leader = o;
-                if (t == token) {
+                if (t == p / TOP_K) {
                     if (twin < 0) twin = o;
                 } else if (t != last_token) {
                     slot++;
@@ -61,7 +65,7 @@ __device__ void group_pairs(Groups& g, const int* ids, const float* weights, int
                 }
             }
         }
-        u32 mask = __ballot_sync(FULL_MASK, id >= 0 && leader == p);
+        u32 mask = __ballot_sync(FULL_MASK, mine >= 0 && leader == p);
         if ((p & 31) == 0) g.leader_mask[p >> 5] = mask;
     }
     __syncthreads();
@@ -69,7 +73,7 @@ __device__ void group_pairs(Groups& g, const int* ids, const float* weights, int
         int u = __popc(g.leader_mask[leader >> 5] & ((1u << (leader & 31)) - 1));
         for (int k = 0; k < (leader >> 5); k++) u += __popc(g.leader_mask[k]);
         if (twin >= 0) {
-            atomicAdd(&g.pair_weight[twin], weights[p]);
+            atomicAdd(&g.pair_weight[twin], weight);
         } else {
             if (leader == p) g.expert[u] = g.id[p];
             g.slot_pair[u][slot] = (u8)p;
@@ -78,6 +82,30 @@ __device__ void group_pairs(Groups& g, const int* ids, const float* weights, int
     }
     if (p == 0) {
         g.num_experts = __popc(g.leader_mask[0]) + __popc(g.leader_mask[1]) + __popc(g.leader_mask[2]) + __popc(g.leader_mask[3]);
+    }
+    __syncthreads();
+}
+
+// The pairs in the order of their experts; wanted by phase 2 only, and made while it waits.
+__device__ void order_pairs(Groups& g) {
+    if (threadIdx.x < 32) {
+        int lane = threadIdx.x, n[4], sum = 0;
+#pragma unroll
+        for (int k = 0; k < 4; k++) sum += n[k] = g.num_slots[lane * 4 + k];
+        int before = sum;
+#pragma unroll
+        for (int d = 1; d < 32; d *= 2) {
+            int other = __shfl_up_sync(FULL_MASK, before, d);
+            if (lane >= d) before += other;
+        }
+        before -= sum;
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            g.start[lane * 4 + k] = before;
+            for (int slot = 0; slot < n[k]; slot++) g.pair_at[before + slot] = g.slot_pair[lane * 4 + k][slot];
+            before += n[k];
+        }
+        if (lane == 31) g.start[MAX_PAIRS] = before;
     }
     __syncthreads();
 }
@@ -183,22 +211,38 @@ __device__ __forceinline__ float activate(float gate, float up, int kind, float 
 }
 
 struct MoeArgs {
-    const void* x;           // [tokens, K1], row stride x_stride elements
-    const int* ids;          // [tokens, top_k]
-    const float* weights;    // [tokens, top_k]
+    const void* x;           // [TOKENS, K1], row stride x_stride elements
+    const int* ids;          // [TOKENS, TOP_K]
+    const float* weights;    // [TOKENS, TOP_K]
     const u8 *words1, *scales1, *words2, *scales2;
     const u32* codebook;     // [2048]
-    float* hidden;           // workspace [pairs, blocks2 · 256]; rows past `width` stay zero
-    void* out;               // [tokens, N2]
+    float* hidden;           // workspace [pairs, BLOCKS2 · 256]; columns past WIDTH stay zero
+    void* out;               // [TOKENS, ROWS2]
     u32* barrier;
     long long x_stride, out_stride;
-    int dtype, tokens, num_local;
+    int num_local;
     int activation;          // 0 SiLU, 1 SiTU
     float beta, linear_beta;
     int phases;              // 1, 2, or 3 for both
-    int round_items;         // phase 1 items per reduction round
-    int chunk_experts;       // phase 2: experts whose digits fit in shared memory together (at most)
+    int chunk_pairs;         // phase 2: pairs whose digits fit in shared memory together
 };
+
+// y[nt] += the unit's product with the columns of slots q + 4·nt, times the slot's scale.
+template <int NT>
+__device__ __forceinline__ void add_unit(const Unit& unit, const u32* codebook, const u8* const (&columns)[2],
+                                         const float* const (&scales)[2], int block, float (&y)[2][4]) {
+    const u8* digits[NT];
+#pragma unroll
+    for (int n = 0; n < NT; n++) digits[n] = columns[n] + block * BLOCK_DIGIT_BYTES;
+    float product[NT][4];
+    multiply_unit<NT>(unit, codebook, digits, product);
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+        float s = scales[n][block];
+#pragma unroll
+        for (int k = 0; k < 4; k++) y[n][k] += product[n][k] * s;
+    }
+}
 
 extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) iq1_s_moe(const __grid_constant__ MoeArgs a) {
     extern __shared__ __align__(128) u8 shared[];
@@ -206,186 +250,241 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) iq1_s_moe(const __gr
     u32* codebook = (u32*)shared;  // 8 KiB
     u8* pool = shared + 8192;
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, r = lane >> 2, q = lane & 3;
-    const int slots = a.tokens;
+    const int column_offset = ((lane >> 2) & 1) * 64 + q * 16;  // the lane's digit and k-slots within a block of digits
 
-    group_pairs(g, a.ids, a.weights, a.tokens * TOP_K, a.num_local);
+    // everything that depends on nothing is asked for first
+    int id = -1;
+    float weight = 0.0f;
+    if (threadIdx.x < NUM_PAIRS) {
+        id = a.ids[threadIdx.x];
+        weight = a.weights[threadIdx.x];
+    }
+    for (int i = threadIdx.x; i < 512; i += WARPS * 32) ((uint4*)codebook)[i] = ((const uint4*)a.codebook)[i];
+    const int x_jobs = (a.phases & 1) ? TOKENS * BLOCKS1 : 0;
+    RawEight raw[BATCH];
+    auto load_x = [&](int b) { return load_eight(a.x, (b / BLOCKS1) * a.x_stride + b % BLOCKS1 * 256 + lane * 8); };
+#pragma unroll
+    for (int k = 0; k < BATCH; k++)
+        if (warp + k * WARPS < x_jobs) raw[k] = load_x(warp + k * WARPS);
+
+    group_pairs(g, id, weight, a.num_local);
     const int experts = g.num_experts;
 
     if (a.phases & 1) {
         const int items = experts * TILES1;
         const int mine = items > (int)blockIdx.x ? (items - 1 - blockIdx.x) / gridDim.x + 1 : 0;
-        const int rounds = (mine + a.round_items - 1) / a.round_items;
-        const int round_units = a.round_items * BLOCKS1;
-        const int total = mine * BLOCKS1;  // units of this block, item-major
-        // unit v of round k is unit k · round_units + v of the block; warps take v = warp, warp + WARPS, …
+        // unit n of the block: K-block n % BLOCKS1 of its item n / BLOCKS1, which is item blockIdx + … · gridDim of all
         auto address = [&](int n) {
-            int item = blockIdx.x + (n / BLOCKS1) * gridDim.x;
+            int item = blockIdx.x + n / BLOCKS1 * gridDim.x;
             return ((long long)g.expert[item / TILES1] * TILES1 + item % TILES1) * BLOCKS1 + n % BLOCKS1;
         };
+        int units = min(ROUND_ITEMS, mine) * BLOCKS1;
+        int first = share_start(units, warp, WARPS), last = share_start(units, warp + 1, WARPS);
         Unit next;
-        if (warp < min(round_units, total)) next = load_unit(a.words1, a.scales1, address(warp));
+        if (first < last) next = load_unit(a.words1, a.scales1, address(first));
 
-        for (int i = threadIdx.x; i < 512; i += WARPS * 32) ((uint4*)codebook)[i] = ((const uint4*)a.codebook)[i];
         u8* digits = pool;  // [token][block]
-        float* scales = (float*)(digits + slots * BLOCKS1 * BLOCK_DIGIT_BYTES);
-        float* partial = scales + ((slots * BLOCKS1 + 31) & ~31);  // [2][unit][slot][32]
-        for (int b = warp; b < a.tokens * BLOCKS1; b += WARPS) {
-            float v[8];
-            load_eight(a.x, (b / BLOCKS1) * a.x_stride + (b % BLOCKS1) * 256 + lane * 8, a.dtype, v);
-            write_digits(v, digits + b * BLOCK_DIGIT_BYTES, scales + b);
+        float* scales = (float*)(digits + TOKENS * BLOCKS1 * BLOCK_DIGIT_BYTES);
+        float* partial = scales + ((TOKENS * BLOCKS1 + 31) & ~31);  // [warp][3 items][slot][32]
+        for (int base = warp; base < x_jobs; base += WARPS * BATCH) {
+#pragma unroll
+            for (int k = 0; k < BATCH; k++) {
+                int b = base + k * WARPS;
+                if (b < x_jobs) {
+                    float v[8];
+                    to_floats(raw[k], v);
+                    write_digits(v, digits + b * BLOCK_DIGIT_BYTES, scales + b);
+                }
+            }
+#pragma unroll
+            for (int k = 0; k < BATCH; k++)
+                if (base + (k + BATCH) * WARPS < x_jobs) raw[k] = load_x(base + (k + BATCH) * WARPS);
         }
         __syncthreads();
 
-        for (int round = 0; round < rounds; round++) {
-            const int first = round * round_units, units = min(round_units, total - first);
-            float* part = partial + (round & 1) * round_units * slots * 32;
-            for (int v = warp; v < units; v += WARPS) {
+        for (int round = 0; round * ROUND_ITEMS < mine; round++) {
+            const int round_first = round * ROUND_ITEMS, first_item = first / BLOCKS1;
+            const int next_units = max(0, min(ROUND_ITEMS, mine - round_first - ROUND_ITEMS)) * BLOCKS1;
+            const int next_first = share_start(next_units, warp, WARPS), next_last = share_start(next_units, warp + 1, WARPS);
+            int count = 0;
+            const u8* columns[2];
+            const float* column_scales[2];
+            float y[2][4];
+            for (int n = first; n < last; n++) {
                 Unit unit = next;
-                int ahead = v + WARPS < units ? first + v + WARPS : first + round_units + warp;
-                if (ahead < total) next = load_unit(a.words1, a.scales1, address(ahead));
-                int local = (first + v) / BLOCKS1, block = v % BLOCKS1;
-                int u = (blockIdx.x + local * gridDim.x) / TILES1;
-                int count = g.num_slots[u];
-                float* to = part + v * slots * 32 + r;
-                // lane's column of B: slot lane/8, digit lane/4 % 2; spare slots repeat the first
-                auto column = [&](int slot) {
-                    int token = g.slot_pair[u][slot < count ? slot : 0] / TOP_K;
-                    return digits + (token * BLOCKS1 + block) * BLOCK_DIGIT_BYTES + ((lane >> 2) & 1) * 64 + q * 16;
-                };
-                auto keep = [&](int slot, const float(&y)[4]) {
-                    if (slot >= count) return;
-                    float s = scales[g.slot_pair[u][slot] / TOP_K * BLOCKS1 + block];
+                if (n + 1 < last) next = load_unit(a.words1, a.scales1, address(round_first * BLOCKS1 + n + 1));
+                else if (next_first < next_last)
+                    next = load_unit(a.words1, a.scales1, address((round_first + ROUND_ITEMS) * BLOCKS1 + next_first));
+                const int item = n / BLOCKS1, block = n % BLOCKS1;
+                if (n == first || block == 0) {
+                    int u = (blockIdx.x + (round_first + item) * gridDim.x) / TILES1;
+                    count = g.num_slots[u];
 #pragma unroll
-                    for (int k = 0; k < 4; k++) to[slot * 32 + k * 8] = y[k] * s;
-                };
-                if (count <= 4) {
-                    const u8* const ptr[1] = {column(lane >> 3)};
-                    float y[1][4];
-                    multiply_unit<1>(unit, codebook, ptr, y);
-                    keep(q, y[0]);
-                } else {
-                    const u8* const ptr[2] = {column(lane >> 3), column(4 + (lane >> 3))};
-                    float y[2][4];
-                    multiply_unit<2>(unit, codebook, ptr, y);
-                    keep(q, y[0]);
-                    keep(4 + q, y[1]);
+                    for (int nt = 0; nt < 2; nt++) {
+                        // the lane's column of the product is slot lane / 8; its result is for slot q; spare slots repeat
+                        int in = min(4 * nt + (lane >> 3), count - 1), out = min(4 * nt + q, count - 1);
+                        columns[nt] = digits + g.slot_pair[u][in] / TOP_K * BLOCKS1 * BLOCK_DIGIT_BYTES + column_offset;
+                        column_scales[nt] = scales + g.slot_pair[u][out] / TOP_K * BLOCKS1;
+#pragma unroll
+                        for (int k = 0; k < 4; k++) y[nt][k] = 0.0f;
+                    }
+                }
+                if (TOKENS <= 4 || count <= 4) add_unit<1>(unit, codebook, columns, column_scales, block, y);
+                else add_unit<2>(unit, codebook, columns, column_scales, block, y);
+                if (n + 1 == last || block == BLOCKS1 - 1) {
+                    float* to = partial + (warp * 3 + item - first_item) * TOKENS * 32 + r;
+#pragma unroll
+                    for (int nt = 0; nt < (TOKENS > 4 ? 2 : 1); nt++)
+                        if (4 * nt + q < count) {
+#pragma unroll
+                            for (int k = 0; k < 4; k++) to[(4 * nt + q) * 32 + k * 8] = y[nt][k];
+                        }
                 }
             }
             __syncthreads();
-            for (int o = threadIdx.x; o < units / BLOCKS1 * slots * 16; o += WARPS * 32) {
-                int row = o & 15, slot = (o >> 4) % slots, local = (o >> 4) / slots;
-                int item = blockIdx.x + (round * a.round_items + local) * gridDim.x, u = item / TILES1;
+            for (int o = threadIdx.x; o < units / BLOCKS1 * TOKENS * 16; o += WARPS * 32) {
+                int row = o & 15, slot = (o >> 4) % TOKENS, local = (o >> 4) / TOKENS;
+                int item = blockIdx.x + (round_first + local) * gridDim.x, u = item / TILES1;
                 if (slot >= g.num_slots[u]) continue;
-                const float* from = part + (local * BLOCKS1 * slots + slot) * 32 + row;
                 float gate = 0.0f, up = 0.0f;
-                for (int b = 0; b < BLOCKS1; b++) {
-                    gate += from[b * slots * 32];
-                    up += from[b * slots * 32 + 16];
+                int to = share_owner(units, local * BLOCKS1 + BLOCKS1 - 1, WARPS);
+                for (int w = share_owner(units, local * BLOCKS1, WARPS); w <= to; w++) {
+                    int share = share_start(units, w, WARPS);
+                    if (share == share_start(units, w + 1, WARPS)) continue;
+                    const float* from = partial + ((w * 3 + local - share / BLOCKS1) * TOKENS + slot) * 32 + row;
+                    gate += from[0];
+                    up += from[16];
                 }
                 int at = item % TILES1 * 16 + row;
                 if (at < WIDTH)
-                    a.hidden[(long long)g.slot_pair[u][slot] * BLOCKS2 * 256 + at] =
+                    a.hidden[g.slot_pair[u][slot] * (BLOCKS2 * 256) + at] =
                         activate(gate, up, a.activation, a.beta, a.linear_beta);
             }
+            units = next_units;
+            first = next_first;
+            last = next_last;
+            if (next_units) __syncthreads();
         }
     }
 
     if (a.phases & 2) {
-        if (a.phases == 2)
-            for (int i = threadIdx.x; i < 512; i += WARPS * 32) ((uint4*)codebook)[i] = ((const uint4*)a.codebook)[i];
-        auto address = [&](int tile, int n) {  // unit n of a tile: (expert n / blocks2, block n % blocks2)
+        auto address = [&](int tile, int n) {  // unit n of a tile: (expert n / BLOCKS2, block n % BLOCKS2)
             return ((long long)g.expert[n / BLOCKS2] * TILES2 + tile) * BLOCKS2 + n % BLOCKS2;
         };
         const int all_units = experts * BLOCKS2;
+        // a warp's share of a chunk of experts; most often there is one chunk
+        int chunk_first = 0, chunk_last = experts;
+        int first = share_start(all_units, warp, WARPS), last = share_start(all_units, warp + 1, WARPS);
         Unit next;
         int loaded = -1;  // which (tile, unit) `next` holds
         // weights do not depend on phase 1: the first are on their way, the rest go to L2, while the blocks meet
-        if ((int)blockIdx.x < TILES2) {
-            if (warp < all_units) {
-                next = load_unit(a.words2, a.scales2, address(blockIdx.x, warp));
-                loaded = blockIdx.x * all_units + warp;
-            }
+        if ((int)blockIdx.x < TILES2 && first < last) {
+            next = load_unit(a.words2, a.scales2, address(blockIdx.x, first));
+            loaded = blockIdx.x * all_units + first;
 #ifndef NO_L2_PREFETCH
-            for (int n = warp + WARPS; n < all_units; n += WARPS) {
+            for (int n = first + 1; n < last; n++) {
                 long long unit = address(blockIdx.x, n);
                 if (lane < 12) prefetch_l2(a.words2 + unit * UNIT_WORD_BYTES + lane * 128);
                 else if (lane == 12) prefetch_l2(a.scales2 + unit * UNIT_SCALE_BYTES);
             }
 #endif
         }
+        order_pairs(g);
         if (a.phases == 3) grid_barrier(a.barrier);
-        u8* digits = pool;                                                            // [expert in chunk][slot][block]
-        const int chunk_blocks = a.chunk_experts * slots * BLOCKS2;
-        float* scales = (float*)(digits + chunk_blocks * BLOCK_DIGIT_BYTES);          // weight folded in
-        float* sums = scales + ((chunk_blocks + 31) & ~31);                           // [warp][token][32]
-        float* mine = sums + warp * slots * 32;
+        u8* digits = pool;                                                    // [pair in chunk][block]
+        float* scales = (float*)(digits + a.chunk_pairs * BLOCKS2 * BLOCK_DIGIT_BYTES);  // weight folded in
+        float* sums = scales + ((a.chunk_pairs * BLOCKS2 + 31) & ~31);        // [warp][token][32]
+        float* mine = sums + warp * TOKENS * 32;
         int resident = -1;  // first expert of the chunk in shared memory
         for (int tile = blockIdx.x; tile < TILES2; tile += gridDim.x) {
-            for (int i = lane; i < slots * 32; i += 32) mine[i] = 0.0f;
-            for (int base = 0; base < experts; base += a.chunk_experts) {
-                const int count_experts = min(a.chunk_experts, experts - base);
-                if (resident != base) {
+            for (int i = lane; i < TOKENS * 32; i += 32) mine[i] = 0.0f;
+            chunk_first = 0;
+            while (chunk_first < experts) {
+                chunk_last = experts;
+                if (g.start[experts] - g.start[chunk_first] > a.chunk_pairs) {
+                    chunk_last = chunk_first + 1;
+                    while (g.start[chunk_last + 1] - g.start[chunk_first] <= a.chunk_pairs) chunk_last++;
+                }
+                const int pairs_first = g.start[chunk_first];
+                if (resident != chunk_first) {
                     __syncthreads();
-                    const int jobs = count_experts * slots * BLOCKS2;
-                    for (int b = warp; b < jobs; b += WARPS) {
-                        int u = base + b / (slots * BLOCKS2), slot = b / BLOCKS2 % slots, block = b % BLOCKS2;
-                        if (slot >= g.num_slots[u]) continue;
-                        int pair = g.slot_pair[u][slot];
-                        const float4* from = (const float4*)(a.hidden + ((long long)pair * BLOCKS2 + block) * 256) + lane * 2;
-                        float4 lo = __ldcg(from), hi = __ldcg(from + 1);
-                        float v[8] = {lo.x, lo.y, lo.z, lo.w, hi.x, hi.y, hi.z, hi.w};
-                        write_digits(v, digits + b * BLOCK_DIGIT_BYTES, scales + b);
-                        if (lane == 0) scales[b] *= g.pair_weight[pair];
+                    const int jobs = (g.start[chunk_last] - pairs_first) * BLOCKS2;
+                    for (int base = warp; base < jobs; base += WARPS * BATCH) {
+                        float4 part[BATCH][2];
+#pragma unroll
+                        for (int k = 0; k < BATCH; k++) {
+                            int b = base + k * WARPS;
+                            if (b < jobs) {
+                                int pair = g.pair_at[pairs_first + b / BLOCKS2];
+                                const float4* from = (const float4*)(a.hidden + (pair * BLOCKS2 + b % BLOCKS2) * 256) + lane * 2;
+                                part[k][0] = __ldcg(from);
+                                part[k][1] = __ldcg(from + 1);
+                            }
+                        }
+#pragma unroll
+                        for (int k = 0; k < BATCH; k++) {
+                            int b = base + k * WARPS;
+                            if (b < jobs) {
+                                float v[8] = {part[k][0].x, part[k][0].y, part[k][0].z, part[k][0].w,
+                                              part[k][1].x, part[k][1].y, part[k][1].z, part[k][1].w};
+                                write_digits(v, digits + b * BLOCK_DIGIT_BYTES, scales + b);
+                                if (lane == 0) scales[b] *= g.pair_weight[g.pair_at[pairs_first + b / BLOCKS2]];
+                            }
+                        }
                     }
-                    resident = base;
+                    resident = chunk_first;
                     __syncthreads();
                 }
-                const int last = (base + count_experts) * BLOCKS2;
-                for (int n = base * BLOCKS2 + warp; n < last; n += WARPS) {
+                const int chunk_units = (chunk_last - chunk_first) * BLOCKS2;
+                first = chunk_first * BLOCKS2 + share_start(chunk_units, warp, WARPS);
+                last = chunk_first * BLOCKS2 + share_start(chunk_units, warp + 1, WARPS);
+                int count = 0, at = 0;
+                const u8* columns[2];
+                const float* column_scales[2];
+                float y[2][4];
+                for (int n = first; n < last; n++) {
                     Unit unit = loaded == tile * all_units + n ? next : load_unit(a.words2, a.scales2, address(tile, n));
-                    int ahead = n + WARPS < last ? n + WARPS : last + warp;  // the next chunk starts at `last`
-                    int ahead_tile = tile;
-                    if (ahead >= all_units) {
-                        ahead = warp;
-                        ahead_tile = tile + gridDim.x;
-                    }
-                    if (ahead < all_units && ahead_tile < TILES2) {
+                    int ahead = n + 1 < last ? n + 1 : first, ahead_tile = n + 1 < last ? tile : tile + gridDim.x;
+                    if (ahead_tile < TILES2) {
                         next = load_unit(a.words2, a.scales2, address(ahead_tile, ahead));
                         loaded = ahead_tile * all_units + ahead;
                     }
-                    int u = n / BLOCKS2, block = n % BLOCKS2, count = g.num_slots[u], at = (u - base) * slots;
-                    auto column = [&](int slot) {
-                        return digits + ((at + (slot < count ? slot : 0)) * BLOCKS2 + block) * BLOCK_DIGIT_BYTES +
-                               ((lane >> 2) & 1) * 64 + q * 16;
-                    };
-                    auto keep = [&](int slot, const float(&y)[4]) {
-                        if (slot >= count) return;
-                        float s = scales[(at + slot) * BLOCKS2 + block];
-                        float* to = mine + g.slot_pair[u][slot] / TOP_K * 32 + r;
+                    const int u = n / BLOCKS2, block = n % BLOCKS2;
+                    if (n == first || block == 0) {
+                        count = g.num_slots[u];
+                        at = g.start[u];
 #pragma unroll
-                        for (int k = 0; k < 4; k++) to[k * 8] += y[k] * s;
-                    };
-                    if (count <= 4) {
-                        const u8* const ptr[1] = {column(lane >> 3)};
-                        float y[1][4];
-                        multiply_unit<1>(unit, codebook, ptr, y);
-                        keep(q, y[0]);
-                    } else {
-                        const u8* const ptr[2] = {column(lane >> 3), column(4 + (lane >> 3))};
-                        float y[2][4];
-                        multiply_unit<2>(unit, codebook, ptr, y);
-                        keep(q, y[0]);
-                        keep(4 + q, y[1]);
+                        for (int nt = 0; nt < 2; nt++) {
+                            int in = at - pairs_first + min(4 * nt + (lane >> 3), count - 1);
+                            int out = at - pairs_first + min(4 * nt + q, count - 1);
+                            columns[nt] = digits + in * BLOCKS2 * BLOCK_DIGIT_BYTES + column_offset;
+                            column_scales[nt] = scales + out * BLOCKS2;
+#pragma unroll
+                            for (int k = 0; k < 4; k++) y[nt][k] = 0.0f;
+                        }
                     }
-                    __syncwarp();  // two units of a warp may add to one token from different lanes
+                    if (TOKENS <= 4 || count <= 4) add_unit<1>(unit, codebook, columns, column_scales, block, y);
+                    else add_unit<2>(unit, codebook, columns, column_scales, block, y);
+                    if (n + 1 == last || block == BLOCKS2 - 1) {
+#pragma unroll
+                        for (int nt = 0; nt < (TOKENS > 4 ? 2 : 1); nt++)
+                            if (4 * nt + q < count) {
+                                float* to = mine + g.pair_at[at + 4 * nt + q] / TOP_K * 32 + r;
+#pragma unroll
+                                for (int k = 0; k < 4; k++) to[k * 8] += y[nt][k];
+                            }
+                        __syncwarp();  // the next expert may add to the same token from other lanes
+                    }
                 }
+                chunk_first = chunk_last;
             }
             __syncthreads();
-            for (int o = threadIdx.x; o < slots * 32; o += WARPS * 32) {
+            for (int o = threadIdx.x; o < TOKENS * 32; o += WARPS * 32) {
                 float y = 0.0f;
-                for (int k = 0; k < WARPS; k++) y += sums[k * slots * 32 + o];
+#pragma unroll
+                for (int k = 0; k < WARPS; k++) y += sums[k * TOKENS * 32 + o];
                 int row = tile * 32 + (o & 31);
-                if (row < ROWS2) store_element(a.out, (o >> 5) * a.out_stride + row, a.dtype, y);
+                if (row < ROWS2) store_element(a.out, (o >> 5) * a.out_stride + row, y);
             }
             if (tile + (int)gridDim.x < TILES2) __syncthreads();
         }

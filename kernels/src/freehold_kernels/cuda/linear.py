@@ -10,27 +10,37 @@ import ctypes
 
 import torch
 
+from freehold_kernels.cuda.element import DTYPE_NUMBER, check_rows
 from freehold_kernels.cuda.kernel import load_kernel, num_sms
 from freehold_kernels.errors import InputError
 
-__all__ = ["linear_q8_0", "linear_tokens_per_launch"]
+__all__ = ["linear_defines", "linear_q8_0", "linear_tokens_per_launch"]
 
 _NUM_WARPS = 16
 _MAX_TOKENS = 8
 _SHARED_BYTES = 224 << 10
-_DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 
 
 class _Arguments(ctypes.Structure):  # LinearArgs in q8_0_linear.cu
     _fields_ = (
         *[(n, ctypes.c_void_p) for n in ("x", "quants", "scales", "out", "parts", "counters")],
         *[(n, ctypes.c_longlong) for n in ("x_stride", "out_stride")],
-        *[(n, ctypes.c_int) for n in ("dtype", "tokens")],
     )
 
 
 def _shared_bytes(units: int, tokens: int) -> int:
     return tokens * units * 512 + -(-tokens * units // 32) * 128 + _NUM_WARPS * 2 * tokens * 64
+
+
+def linear_defines(num_rows: int, num_columns: int, tokens: int, dtype: torch.dtype) -> tuple[tuple[str, int], ...]:
+    """Return the macros for the compiler."""
+    return (
+        ("COLUMNS", num_columns),
+        ("DTYPE", DTYPE_NUMBER[dtype]),
+        ("ROWS", num_rows),
+        ("TOKENS", tokens),
+        ("WARPS", _NUM_WARPS),
+    )
 
 
 def linear_tokens_per_launch(num_columns: int) -> int:
@@ -64,12 +74,7 @@ def linear_q8_0(
         x: [tokens, num_columns]; quants, scales: see ``layout.q8_0``; parts: [≥ SMs, 2, 8, 16] float32; counters:
         [tiles] int32, zero at first; neither is shared by concurrent launches; returns: [tokens, num_rows], x's dtype.
     """
-    if x.dtype not in _DTYPES or x.dim() != 2 or x.shape[1] != num_columns or x.stride(1) != 1:
-        raise InputError(
-            f"activations are [tokens, {num_columns}] float, rows contiguous; got {x.dtype} {list(x.shape)}"
-        )
-    if x.stride(0) * x.element_size() % 16 or x.data_ptr() % 16:
-        raise InputError("activation rows start at multiples of 16 bytes", fix="call .contiguous() on a fresh tensor")
+    check_rows(x, num_columns)
     device_idx = x.device.index
     tiles, units = quants.shape[:2]
     num_blocks = min(num_sms(device_idx), tiles * units)
@@ -78,12 +83,12 @@ def linear_q8_0(
             f"the workspace serves {parts.shape[0]} blocks and {counters.numel()} tiles; needed: {num_blocks}, {tiles}"
         )
     out = torch.empty(x.shape[0], num_rows, dtype=x.dtype, device=x.device)
-    defines = (("COLUMNS", num_columns), ("ROWS", num_rows), ("WARPS", _NUM_WARPS))
     step = linear_tokens_per_launch(num_columns)
     stream = torch.cuda.current_stream(x.device).cuda_stream
     for start in range(0, x.shape[0], step):
         tokens = min(step, x.shape[0] - start)
         shared = _shared_bytes(units, tokens)
+        defines = linear_defines(num_rows, num_columns, tokens, x.dtype)
         function = load_kernel("q8_0_linear", device_idx, _NUM_WARPS * 32, shared, defines)
         arguments = _Arguments(
             x=x[start].data_ptr(),
@@ -94,8 +99,6 @@ def linear_q8_0(
             counters=counters.data_ptr(),
             x_stride=x.stride(0),
             out_stride=out.stride(0),
-            dtype=_DTYPES[x.dtype],
-            tokens=tokens,
         )
         function.launch(arguments, num_blocks=num_blocks, stream=stream, cooperative=False)
     return out

@@ -12,6 +12,7 @@ from functools import cache
 
 import torch
 
+from freehold_kernels.cuda.element import DTYPE_NUMBER, check_rows
 from freehold_kernels.cuda.kernel import load_kernel, num_sms
 from freehold_kernels.errors import InputError
 from freehold_kernels.formats.codebooks import iq1_grid
@@ -24,8 +25,8 @@ _NUM_WARPS = 16
 _DIGIT_BYTES = 576
 _CODEBOOK_BYTES = 8192
 _SHARED_BYTES = 222 << 10  # of 227 KiB on sm_90; the rest holds the pair lists
-_TARGET_UNITS = 56  # per reduction round: 3.5 for each warp
-_DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+_ROUTING_DTYPES = (torch.int32, torch.float32)
+_ROW_BYTES = 128  # 32 rows of float32 sums
 
 
 class _Arguments(ctypes.Structure):  # MoeArgs in iq1_s_moe.cu
@@ -33,9 +34,9 @@ class _Arguments(ctypes.Structure):  # MoeArgs in iq1_s_moe.cu
         *[(n, ctypes.c_void_p) for n in ("x", "ids", "weights", "words1", "scales1", "words2", "scales2")],
         *[(n, ctypes.c_void_p) for n in ("codebook", "hidden", "out", "barrier")],
         *[(n, ctypes.c_longlong) for n in ("x_stride", "out_stride")],
-        *[(n, ctypes.c_int) for n in ("dtype", "tokens", "num_local", "activation")],
+        *[(n, ctypes.c_int) for n in ("num_local", "activation")],
         *[(n, ctypes.c_float) for n in ("beta", "linear_beta")],
-        *[(n, ctypes.c_int) for n in ("phases", "round_items", "chunk_experts")],
+        *[(n, ctypes.c_int) for n in ("phases", "chunk_pairs")],
     )
 
 
@@ -60,12 +61,14 @@ class MoeShape:
         """Blocks of 256 hidden values per expert."""
         return -(-self.width // 256)
 
-    def defines(self) -> tuple[tuple[str, int], ...]:
+    def defines(self, tokens: int, dtype: torch.dtype) -> tuple[tuple[str, int], ...]:
         """Macros for the compiler."""
         return (
             ("BLOCKS1", self.blocks1),
             ("BLOCKS2", self.blocks2),
+            ("DTYPE", DTYPE_NUMBER[dtype]),
             ("ROWS2", self.num_rows2),
+            ("TOKENS", tokens),
             ("TOP_K", self.top_k),
             ("WARPS", _NUM_WARPS),
             ("WIDTH", self.width),
@@ -74,33 +77,27 @@ class MoeShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    round_items: int
-    chunk_experts: int
+    chunk_pairs: int
     shared_bytes: int
 
 
-def _align(n: int, to: int) -> int:
-    return -(-n // to) * to
+def _digit_bytes(blocks: int) -> int:
+    return blocks * _DIGIT_BYTES + -(-blocks // 32) * 128  # and a float32 scale each, rounded up to 32
 
 
 @cache
 def _plan(shape: MoeShape, tokens: int) -> _Plan | None:
     """Fit one launch into shared memory; ``None`` when that many tokens do not fit."""
-    digits = tokens * shape.blocks1 * _DIGIT_BYTES + _align(tokens * shape.blocks1, 32) * 4
-    unit_bytes = 2 * tokens * 128  # two rounds of partial sums, 32 rows
-    room = _SHARED_BYTES - _CODEBOOK_BYTES - digits
-    round_items = min(-(-_TARGET_UNITS // shape.blocks1), room // (unit_bytes * shape.blocks1) if room > 0 else 0)
-    # every warp must own a unit of a full round: it loads ahead across the round's end
-    if round_items * shape.blocks1 < _NUM_WARPS:
+    room = _SHARED_BYTES - _CODEBOOK_BYTES
+    first = _digit_bytes(tokens * shape.blocks1) + _NUM_WARPS * 3 * tokens * _ROW_BYTES
+    sums = _NUM_WARPS * tokens * _ROW_BYTES
+    pairs = tokens * shape.top_k
+    while _digit_bytes(pairs * shape.blocks2) + sums > room and pairs > tokens:
+        pairs -= 1
+    second = _digit_bytes(pairs * shape.blocks2) + sums
+    if max(first, second) > room:
         return None
-    first = digits + round_items * shape.blocks1 * unit_bytes
-    sums = _NUM_WARPS * tokens * 128
-    per_expert = tokens * shape.blocks2 * (_DIGIT_BYTES + 4)
-    chunk = min(tokens * shape.top_k, (_SHARED_BYTES - _CODEBOOK_BYTES - sums - 128) // per_expert)
-    if chunk < 1:
-        return None
-    second = chunk * per_expert + 128 + sums
-    return _Plan(round_items=round_items, chunk_experts=chunk, shared_bytes=_CODEBOOK_BYTES + max(first, second))
+    return _Plan(chunk_pairs=pairs, shared_bytes=_CODEBOOK_BYTES + max(first, second))
 
 
 @cache
@@ -115,7 +112,7 @@ def tokens_per_launch(shape: MoeShape) -> int:
             return tokens
     raise InputError(
         f"routed experts of shape {shape} do not fit into shared memory",
-        why=f"up to {MAX_PAIRS} experts per token, 16 to 300 blocks of 256 inputs, about 300 blocks of hidden values",
+        why=f"the limits are {MAX_PAIRS} experts per token and about 300 blocks of 256 inputs or hidden values",
         fix="leave the released kernels in charge of this layer",
     )
 
@@ -127,22 +124,14 @@ def iq1_codebook_words(device: torch.device) -> torch.Tensor:
     return ((codes[:, :4] | codes[:, 4:] << 3) << torch.arange(0, 32, 8)).sum(1).to(torch.int32).to(device)
 
 
-def _check(x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, blocks1: int) -> None:
-    if x.dtype not in _DTYPES or x.dim() != 2 or x.shape[1] != blocks1 * 256 or x.stride(1) != 1:
+def _check_routing(x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> None:
+    if ids.shape != weights.shape or ids.shape[0] != x.shape[0] or (ids.dtype, weights.dtype) != _ROUTING_DTYPES:
         raise InputError(
-            f"activations are [tokens, {blocks1 * 256}] float, rows contiguous; got {x.dtype} {list(x.shape)}"
+            f"expert ids are int32 and weights float32 [tokens, top_k]; got {ids.dtype} {list(ids.shape)}, "
+            f"{weights.dtype} {list(weights.shape)} for {x.shape[0]} tokens"
         )
-    if x.stride(0) * x.element_size() % 16 or x.data_ptr() % 16:
-        raise InputError("activation rows start at multiples of 16 bytes", fix="call .contiguous() on a fresh tensor")
-    if (
-        ids.shape != weights.shape
-        or ids.shape[0] != x.shape[0]
-        or ids.dtype != torch.int32
-        or weights.dtype != torch.float32
-    ):
-        raise InputError(f"expert ids are int32 and weights float32 [tokens, top_k]; got {ids.dtype}, {weights.dtype}")
     if not (ids.is_contiguous() and weights.is_contiguous()):
-        raise InputError("expert ids and weights are contiguous")
+        raise InputError("expert ids and weights are contiguous", fix="call .contiguous()")
 
 
 @torch.library.custom_op(
@@ -176,7 +165,8 @@ def routed_experts_iq1_s(
         situ_linear_beta: β₂ of SiTU, or 0 for none.
         split: Use two launches instead of one with a grid barrier.
     """
-    _check(x, expert_ids, expert_weights, words1.shape[2])
+    check_rows(x, words1.shape[2] * 256)
+    _check_routing(x, expert_ids, expert_weights)
     device_idx = x.device.index
     shape = MoeShape(blocks1=words1.shape[2], width=width, num_rows2=num_rows2, top_k=expert_ids.shape[1])
     out = torch.empty(x.shape[0], num_rows2, dtype=x.dtype, device=x.device)
@@ -186,7 +176,9 @@ def routed_experts_iq1_s(
         tokens = min(step, x.shape[0] - start)
         plan = _plan(shape, tokens)
         assert plan is not None
-        function = load_kernel("iq1_s_moe", device_idx, _NUM_WARPS * 32, plan.shared_bytes, shape.defines())
+        function = load_kernel(
+            "iq1_s_moe", device_idx, _NUM_WARPS * 32, plan.shared_bytes, shape.defines(tokens, x.dtype)
+        )
         arguments = _Arguments(
             x=x[start].data_ptr(),
             ids=expert_ids[start].data_ptr(),
@@ -201,14 +193,11 @@ def routed_experts_iq1_s(
             barrier=barrier.data_ptr(),
             x_stride=x.stride(0),
             out_stride=out.stride(0),
-            dtype=_DTYPES[x.dtype],
-            tokens=tokens,
             num_local=words1.shape[0],
             activation=1 if situ_beta > 0 else 0,
             beta=situ_beta,
             linear_beta=situ_linear_beta,
-            round_items=plan.round_items,
-            chunk_experts=plan.chunk_experts,
+            chunk_pairs=plan.chunk_pairs,
         )
         for phases in (1, 2) if split else (3,):
             arguments.phases = phases

@@ -5,22 +5,23 @@
 // in one warp go straight to the output, tiles shared by warps meet in shared memory, tiles shared by blocks in a
 // workspace, where the block that comes last adds the parts in a fixed order: results do not depend on timing.
 //
-// Shapes are compile-time constants: ROWS, COLUMNS (a multiple of 32), WARPS.
+// Shapes are compile-time constants: ROWS, COLUMNS (a multiple of 32), TOKENS, DTYPE, WARPS.
 
 #define TILES ((ROWS + 15) / 16)
 #define UNITS ((COLUMNS + 255) / 256)
 #define MAX_TOKENS 8
+#define JOBS (TOKENS * UNITS)  // blocks of 256 activations
+#define BATCH 7               // of them a warp loads before it converts the first
 #define LIMIT 32512.0f  // two signed digits, the high one within ±127
 #define BLOCK_DIGIT_BYTES 512
 
 struct LinearArgs {
-    const void* x;           // [tokens, COLUMNS], row stride x_stride elements
+    const void* x;           // [TOKENS, COLUMNS], row stride x_stride elements
     const u8 *quants, *scales;
-    void* out;               // [tokens, ROWS]
+    void* out;               // [TOKENS, ROWS]
     float* parts;            // workspace [blocks][2][MAX_TOKENS][16]
     u32* counters;           // workspace [TILES], zero between launches
     long long x_stride, out_stride;
-    int dtype, tokens;
 };
 
 struct Unit {
@@ -65,10 +66,6 @@ __device__ __forceinline__ void multiply_unit(const Unit& u, const u8* const (&d
     }
 }
 
-__device__ __forceinline__ int share_start(int total, int index, int parts) {
-    return (int)((long long)total * index / parts);
-}
-
 extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) q8_0_linear(const __grid_constant__ LinearArgs a) {
     extern __shared__ __align__(128) u8 shared[];
     __shared__ int segment_tile[2 * WARPS];
@@ -79,37 +76,53 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) q8_0_linear(const __
     const int first = block_first + share_start(block_last - block_first, warp, WARPS);
     const int last = block_first + share_start(block_last - block_first, warp + 1, WARPS);
 
+    RawEight raw[BATCH];
+    auto load_x = [&](int b) {
+        int column = b % UNITS * 256 + lane * 8;
+        return column < COLUMNS ? load_eight(a.x, (b / UNITS) * a.x_stride + column) : RawEight{};
+    };
+#pragma unroll
+    for (int k = 0; k < BATCH; k++)
+        if (warp + k * WARPS < JOBS) raw[k] = load_x(warp + k * WARPS);
     Unit next;
     if (first < last) next = load_unit(a, first);
 
     u8* digits = shared;  // [token][unit]
-    float* scales = (float*)(digits + a.tokens * UNITS * BLOCK_DIGIT_BYTES);
-    float* segments = scales + ((a.tokens * UNITS + 31) & ~31);  // [warp][2][token][16]
-    for (int b = warp; b < a.tokens * UNITS; b += WARPS) {
-        float v[8] = {};
-        int column = b % UNITS * 256 + lane * 8;
-        if (column < COLUMNS) load_eight(a.x, (b / UNITS) * a.x_stride + column, a.dtype, v);
-        Digits d = make_digits(v, LIMIT);
-        int g = lane >> 2;  // [g / 2][digit][q][g % 2][8]
-        u8* at = digits + b * BLOCK_DIGIT_BYTES + (g >> 1) * 128 + q * 16 + (g & 1) * 8;
-        *(uint2*)at = make_uint2(d.high[0], d.high[1]);
-        *(uint2*)(at + 64) = make_uint2(d.low[0], d.low[1]);
-        if (lane == 0) scales[b] = d.scale;
+    float* scales = (float*)(digits + JOBS * BLOCK_DIGIT_BYTES);
+    float* segments = scales + ((JOBS + 31) & ~31);  // [warp][2][token][16]
+#pragma unroll
+    for (int base = 0; base < JOBS; base += WARPS * BATCH) {
+#pragma unroll
+        for (int k = 0; k < BATCH; k++) {
+            const int b = base + k * WARPS + warp;
+            if (base + k * WARPS < JOBS && b < JOBS) {
+                float v[8];
+                to_floats(raw[k], v);
+                Digits d = make_digits(v, LIMIT);
+                int g = lane >> 2;  // [g / 2][digit][q][g % 2][8]
+                u8* at = digits + b * BLOCK_DIGIT_BYTES + (g >> 1) * 128 + q * 16 + (g & 1) * 8;
+                *(uint2*)at = make_uint2(d.high[0], d.high[1]);
+                *(uint2*)(at + 64) = make_uint2(d.low[0], d.low[1]);
+                if (lane == 0) scales[b] = d.scale;
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < BATCH; k++)
+            if (base + (k + BATCH) * WARPS + warp < JOBS) raw[k] = load_x(base + (k + BATCH) * WARPS + warp);
     }
     if (lane < 2) segment_tile[warp * 2 + lane] = -1;
     __syncthreads();
 
-    const int tokens = a.tokens;
     // the lane's column of the product: slot lane / 8, digit lane / 4 % 2; spare slots repeat the last token
-    const u8* column[2] = {digits + min(lane >> 3, tokens - 1) * UNITS * BLOCK_DIGIT_BYTES + ((lane >> 2) & 1) * 64 + q * 16,
-                           digits + min(4 + (lane >> 3), tokens - 1) * UNITS * BLOCK_DIGIT_BYTES + ((lane >> 2) & 1) * 64 + q * 16};
-    const float* column_scale[2] = {scales + min(q, tokens - 1) * UNITS, scales + min(4 + q, tokens - 1) * UNITS};
+    const u8* column[2] = {digits + min(lane >> 3, TOKENS - 1) * UNITS * BLOCK_DIGIT_BYTES + ((lane >> 2) & 1) * 64 + q * 16,
+                           digits + min(4 + (lane >> 3), TOKENS - 1) * UNITS * BLOCK_DIGIT_BYTES + ((lane >> 2) & 1) * 64 + q * 16};
+    const float* column_scale[2] = {scales + min(q, TOKENS - 1) * UNITS, scales + min(4 + q, TOKENS - 1) * UNITS};
     float acc[2][2] = {};
     for (int n = first; n < last; n++) {
         Unit unit = next;
         if (n + 1 < last) next = load_unit(a, n + 1);
         const int block = n % UNITS, tile = n / UNITS;
-        if (tokens <= 4) {
+        if (TOKENS <= 4) {
             const u8* const ptr[1] = {column[0] + block * BLOCK_DIGIT_BYTES};
             const float s[1] = {column_scale[0][block]};
             float y[1][2] = {{acc[0][0], acc[0][1]}};
@@ -128,13 +141,13 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) q8_0_linear(const __
 #pragma unroll
             for (int nt = 0; nt < 2; nt++) {
                 int slot = nt * 4 + q;
-                if (slot < tokens) {
+                if (slot < TOKENS) {
                     if (whole) {
                         int row = tile * 16 + r;
-                        if (row < ROWS) store_element(a.out, slot * a.out_stride + row, a.dtype, acc[nt][0]);
-                        if (row + 8 < ROWS) store_element(a.out, slot * a.out_stride + row + 8, a.dtype, acc[nt][1]);
+                        if (row < ROWS) store_element(a.out, slot * a.out_stride + row, acc[nt][0]);
+                        if (row + 8 < ROWS) store_element(a.out, slot * a.out_stride + row + 8, acc[nt][1]);
                     } else {
-                        float* to = segments + ((warp * 2 + side) * tokens + slot) * 16 + r;
+                        float* to = segments + ((warp * 2 + side) * TOKENS + slot) * 16 + r;
                         to[0] = acc[nt][0];
                         to[8] = acc[nt][1];
                     }
@@ -146,20 +159,20 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) q8_0_linear(const __
     __syncthreads();
 
     // tiles shared by warps: the first segment of a tile adds the following ones
-    for (int o = threadIdx.x; o < 2 * WARPS * tokens * 16; o += WARPS * 32) {
-        const int segment = o / (tokens * 16), inner = o % (tokens * 16), tile = segment_tile[segment];
+    for (int o = threadIdx.x; o < 2 * WARPS * TOKENS * 16; o += WARPS * 32) {
+        const int segment = o / (TOKENS * 16), inner = o % (TOKENS * 16), tile = segment_tile[segment];
         if (tile < 0) continue;
         int before = segment - 1;  // warps without units leave gaps
         while (before >= 0 && segment_tile[before] < 0) before--;
         if (before >= 0 && segment_tile[before] == tile) continue;
         float y = 0.0f;
         for (int k = segment; k < 2 * WARPS; k++) {
-            if (segment_tile[k] == tile) y += segments[k * tokens * 16 + inner];
+            if (segment_tile[k] == tile) y += segments[k * TOKENS * 16 + inner];
             else if (segment_tile[k] >= 0) break;
         }
         const int row = tile * 16 + (inner & 15), token = inner >> 4;
         if (tile * UNITS >= block_first && (tile + 1) * UNITS <= block_last) {
-            if (row < ROWS) store_element(a.out, token * a.out_stride + row, a.dtype, y);
+            if (row < ROWS) store_element(a.out, token * a.out_stride + row, y);
         } else {
             const int side = tile == block_first / UNITS ? 0 : 1;
             a.parts[((blockIdx.x * 2 + side) * MAX_TOKENS + token) * 16 + (inner & 15)] = y;
@@ -187,8 +200,8 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) q8_0_linear(const __
         }
     }
     __syncthreads();
-    for (int o = threadIdx.x; o < 2 * tokens * 16; o += WARPS * 32) {
-        const int side = o / (tokens * 16), inner = o % (tokens * 16), tile = side ? last_tile : first_tile;
+    for (int o = threadIdx.x; o < 2 * TOKENS * 16; o += WARPS * 32) {
+        const int side = o / (TOKENS * 16), inner = o % (TOKENS * 16), tile = side ? last_tile : first_tile;
         if (!is_last[side]) continue;
         const int row = tile * 16 + (inner & 15), token = inner >> 4;
         const int begin = block_of(tile * UNITS), end = block_of((tile + 1) * UNITS - 1);
@@ -197,6 +210,6 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) q8_0_linear(const __
             const int its_side = share_start(total, b, gridDim.x) / UNITS == tile ? 0 : 1;
             y += __ldcg(&a.parts[((b * 2 + its_side) * MAX_TOKENS + token) * 16 + (inner & 15)]);
         }
-        if (row < ROWS) store_element(a.out, token * a.out_stride + row, a.dtype, y);
+        if (row < ROWS) store_element(a.out, token * a.out_stride + row, y);
     }
 }

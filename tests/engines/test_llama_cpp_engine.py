@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +13,10 @@ import pytest
 
 from freehold.engines.llama_cpp import serve
 from freehold.engines.llama_cpp.engine import LlamaCppEngine
+from freehold.engines.llama_cpp.signals import read_line
 from freehold.engines.registry import dialect_named, engine, engine_names
 from freehold.errors import EngineError, InputError
+from freehold.plan.constants import parse_constants
 from freehold.records.recipe import EndpointRequest, EngineRequest, LayoutRequest, Recipe
 from freehold.world import LocalWorld
 
@@ -131,16 +136,10 @@ def test_libraries_beside_a_binary_are_found_only_if_it_does_not_find_them_itsel
 
 def test_the_constants_for_the_planner_have_a_source():
     terms = LlamaCppEngine().memory_terms()
-    assert terms["kv_bits"]["q8_0"] == 34 * 8 / 32  # 32 values in 34 bytes
-    assert terms["kv_bits"]["q4_0"] == 18 * 8 / 32
+    assert {"kv", "workspace", "runtime", "repack", "prompt_cache", "headroom"} <= set(terms)
     assert terms["source"]
-    assert terms["checked"] == "2026-11-30"
-    # 512 x (52 x 576 + 2 x 4,096) bytes against the 18.64 MiB that the log of such a start says
-    ubatch, hidden, context = terms["ubatch_tokens"], 576, 4096
-    compute = ubatch * (
-        terms["workspace_bytes_per_ubatch_hidden"] * hidden + terms["workspace_bytes_per_ubatch_context"] * context
-    )
-    assert compute / 2**20 == pytest.approx(18.64, rel=0.01)
+    assert str(terms["checked"]) == "2026-11-30"
+    assert parse_constants(terms, "llama.cpp").workspace.ubatch_tokens == 512
 
 
 def test_engines_are_found_by_name():
@@ -187,3 +186,37 @@ def test_a_pinned_version_stays_in_the_recipe():
     pinned = replace(recipe(), engine=EngineRequest(name="llama.cpp", version="0.0.0"))
     version = LlamaCppEngine().installed_version(pinned, LocalWorld())
     assert version != "0.0.0"
+
+
+def test_the_embedded_process_notices_that_its_owner_is_gone(capfd):
+    ended = threading.Event()
+    serve._watch_owner(os.getppid() + 1, ended)
+    assert ended.is_set()
+    assert "is gone" in capfd.readouterr().err
+
+
+def test_the_embedded_process_stays_while_its_owner_is_there():
+    ended = threading.Event()
+    watcher = threading.Thread(target=serve._watch_owner, args=(os.getppid(), ended), daemon=True)
+    watcher.start()
+    watcher.join(0.7)
+    assert not ended.is_set()
+    ended.set()
+    watcher.join(2)
+    assert not watcher.is_alive()
+
+
+def test_a_missing_package_is_told_in_one_line(tmp_path):
+    """Without the package the process ends with one line that says what to install."""
+    blocker = "import sys; sys.modules['xllamacpp'] = None; from freehold.engines.llama_cpp import serve; "
+    arguments = ["x", "--model", "m", "--alias", "a", "--port", "1", "--context-tokens", "8"]
+    done = subprocess.run(
+        [sys.executable, "-c", f"{blocker} sys.argv = {arguments!r}; sys.exit(serve.main())"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 3
+    (line,) = done.stderr.splitlines()
+    assert "the embedded llama.cpp cannot be imported" in line
+    assert "pip install 'freehold[llamacpp]'" in line
+    assert read_line(line).kind == "fatal"

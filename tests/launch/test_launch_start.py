@@ -30,7 +30,7 @@ from freehold.world import LocalWorld
 HERE = Path(__file__).resolve().parent
 
 
-def helpers():
+def load_stand_in():
     """The classes of this folder's conftest."""
     import importlib.util
 
@@ -43,7 +43,7 @@ def helpers():
     return module
 
 
-H = helpers()
+H = load_stand_in()
 StandInEngine, make_recipe = H.StandInEngine, H.make_recipe
 
 

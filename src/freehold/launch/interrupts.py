@@ -13,8 +13,6 @@ from types import FrameType
 
 __all__ = ["interrupts_held"]
 
-_HELD = (signal.SIGINT, signal.SIGTERM)
-
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
@@ -30,11 +28,15 @@ def interrupts_held() -> Iterator[None]:
     def note(number: int, frame: FrameType | None) -> None:
         came.append(number)
 
-    before = {number: signal.signal(number, note) for number in _HELD}
+    before_int = signal.signal(signal.SIGINT, note)
+    before_term = signal.signal(signal.SIGTERM, note)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        # Whatever handler is back may raise at once, so the other one is restored on every way out.
+        try:
+            signal.signal(signal.SIGTERM, before_term or signal.SIG_DFL)
+        finally:
+            signal.signal(signal.SIGINT, before_int or signal.SIG_DFL)
         for late in dict.fromkeys(came):
-            signal.raise_signal(late)
+            signal.raise_signal(signal.Signals(late))

@@ -28,6 +28,7 @@ __all__ = [
     "read_records",
     "same_start",
     "why_not_ours",
+    "with_pid",
     "write_record",
 ]
 

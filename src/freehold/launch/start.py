@@ -44,7 +44,7 @@ __all__ = ["launch"]
 
 _STOP_TIMEOUT_S = 10.0
 _MEMORY_SLACK = 1.1
-OWNER_VARIABLE = "FREEHOLD_OWNER_PID"
+_OWNER_VARIABLE = "FREEHOLD_OWNER_PID"
 
 
 def launch(
@@ -216,7 +216,7 @@ def _start(command: LaunchCommand, folder: RunFolder, world: World, *, keep: boo
     # The kernel ties a child to the thread that started it, so only the main thread may ask for that.
     if not keep and threading.current_thread() is threading.main_thread():
         owner = str(os.getpid())
-        env[OWNER_VARIABLE] = owner
+        env[_OWNER_VARIABLE] = owner
         argv = (sys.executable, "-P", "-m", "freehold.launch.owned", "--owner-pid", owner, "--", *argv)
     process = OwnedProcess(
         node=command.node,

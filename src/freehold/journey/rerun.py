@@ -47,7 +47,8 @@ def rerun_stage(
 
     Args:
         scene: The run folder, the world, who listens, and what the user chose.
-        stage: One of :data:`RERUNNABLE`. ``launch`` leaves its server running; ``verify`` and ``bench`` need one.
+        stage: One of :data:`RERUNNABLE`. ``plan`` works on what was probed then, ``preflight`` looks anew; ``launch``
+            leaves its server running; ``verify`` and ``bench`` need one.
         request: For ``bench``, what to measure; None as before.
         reference: For ``verify``, what to compare with; None as before.
 
@@ -151,9 +152,9 @@ def _work(
 
     def preflight() -> None:
         with course.stage("preflight") as note:
-            steps.read_preflight(
-                scene, chosen, steps.find_model(scene, chosen, inventory), folder.load(Plan), engine, note
-            )
+            model = steps.find_model(scene, chosen, inventory)
+            state = steps.look_at_machine(scene, inventory)
+            steps.read_preflight(scene, chosen, model, folder.load(Plan), engine, note, state=state)
 
     def launch() -> None:
         with course.stage("launch") as note:

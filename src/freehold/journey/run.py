@@ -45,6 +45,7 @@ def run_recipe(scene: Scene, recipe: Recipe) -> JourneyOutcome:
         with course.stage("model") as note:
             model = steps.read_model(scene, recipe, note)
         with course.stage("plan") as note:
+            steps.probe_machine(scene, model.inventory)
             plan = steps.read_plan(scene, recipe, model.inventory, engine, note)
         with course.stage("preflight") as note:
             steps.read_preflight(scene, recipe, model, plan, engine, note)

@@ -37,6 +37,8 @@ __all__ = [
     "Scene",
     "endpoint_of",
     "find_model",
+    "look_at_machine",
+    "probe_machine",
     "read_bench",
     "read_deployment",
     "read_model",
@@ -139,41 +141,65 @@ def find_model(scene: Scene, recipe: Recipe, inventory: Inventory) -> ModelOnDis
     return ModelOnDisk(files=fetched.files, inventory=inventory)
 
 
+def probe_machine(scene: Scene, inventory: Inventory) -> None:
+    """Find out what this machine is and how it is now, and save both."""
+    from freehold.hardware.probe import probe_facts
+
+    scene.folder.save(probe_facts(scene.world))
+    scene.folder.save(look_at_machine(scene, inventory))
+
+
+def look_at_machine(scene: Scene, inventory: Inventory) -> NodeState:
+    """How this machine is now."""
+    from freehold.hardware.probe import probe_state
+
+    return probe_state(
+        scene.world,
+        folder=scene.folder.path,
+        working_set_bytes=inventory.tensor_bytes,
+        facts=scene.folder.load(NodeFacts),
+    )
+
+
 def read_plan(scene: Scene, recipe: Recipe, inventory: Inventory, engine: Engine, note: StageNote) -> Plan:
-    """Probe this machine and decide whether it fits and how fast it can be at most.
+    """Decide from what is saved whether it fits and how fast it can be at most.
 
     Raises:
         PlanError: It does not fit; the plan that says so is saved.
     """
-    from freehold.hardware.probe import probe_facts, probe_state
-    from freehold.plan.ceiling import working_set_bytes
     from freehold.plan.estimate import plan, refuse
 
     folder = scene.folder
-    facts = probe_facts(scene.world)
-    state = probe_state(scene.world, folder=folder.path, working_set_bytes=working_set_bytes(inventory), facts=facts)
-    made_from = {
-        RunFolder.file_name(Inventory): folder.sha256(Inventory),
-        RunFolder.file_name(NodeFacts): folder.save(facts),
-        RunFolder.file_name(NodeState): folder.save(state),
-    }
-    record = plan(recipe, inventory, facts, state, memory_constants=engine.memory_terms(), made_from=made_from)
+    record = plan(
+        recipe,
+        inventory,
+        folder.load(NodeFacts),
+        folder.load(NodeState),
+        memory_constants=engine.memory_terms(),
+        made_from={RunFolder.file_name(cls): folder.sha256(cls) for cls in (Inventory, NodeFacts, NodeState)},
+    )
     folder.save(record)
     note.saved = Plan
     refuse(record)
-    need = record.contract.contract_free_bytes
-    word = "fits" if record.fits else "not known whether it fits"
+    verdict = "fits" if record.fits else "it cannot be told whether it fits"
     note.summary = (
-        f"{word}: needs {need.text} of {record.free_memory_bytes.text} free; "
+        f"{verdict}: needs {record.contract.contract_free_bytes.text} of {record.free_memory_bytes.text} free; "
         f"decode ceiling {record.decode_ceiling_tok_per_s.text}"
     )
     return record
 
 
 def read_preflight(
-    scene: Scene, recipe: Recipe, model: ModelOnDisk, plan: Plan, engine: Engine, note: StageNote
+    scene: Scene,
+    recipe: Recipe,
+    model: ModelOnDisk,
+    plan: Plan,
+    engine: Engine,
+    note: StageNote,
+    *,
+    state: NodeState | None = None,
 ) -> PreflightReport:
-    """Check the machine before anything is started.
+    """Check the machine before anything is started; ``state`` is how it is now, as saved if None.
 
     Raises:
         PreflightError: A check failed; all findings are in the saved report.
@@ -185,7 +211,7 @@ def read_preflight(
         recipe,
         plan,
         folder.load(NodeFacts),
-        folder.load(NodeState),
+        state or folder.load(NodeState),
         engine,
         scene.world,
         cache=scene.choices.cache,

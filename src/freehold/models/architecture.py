@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,7 +57,7 @@ class Facts:
     notes: tuple[str, ...] = field(default=())
 
 
-def read_gguf_facts(metadata: Mapping[str, GgufValue], tensors: Sequence[RawTensor]) -> Facts:
+def read_gguf_facts(metadata: Mapping[str, GgufValue], tensors: Iterable[RawTensor]) -> Facts:
     """What the metadata of a GGUF file states.
 
     Args:
@@ -104,7 +104,7 @@ def read_gguf_facts(metadata: Mapping[str, GgufValue], tensors: Sequence[RawTens
     )
 
 
-def read_config_facts(texts: Mapping[str, bytes], tensors: Sequence[RawTensor]) -> Facts:
+def read_config_facts(texts: Mapping[str, bytes], tensors: Iterable[RawTensor]) -> Facts:
     """What ``config.json`` and its neighbours state.
 
     Args:
@@ -189,7 +189,7 @@ def _listed(ids: Sequence[int]) -> str:
     return " or ".join(map(str, ids[:8]))
 
 
-def _rows(tensors: Sequence[RawTensor], ends: Sequence[str]) -> int | None:
+def _rows(tensors: Iterable[RawTensor], ends: Sequence[str]) -> int | None:
     for tensor in tensors:
         for end in ends:
             if (tensor.name == end or tensor.name.endswith(f".{end}")) and len(tensor.shape) == 2:

@@ -13,7 +13,6 @@ import json
 import os
 import threading
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from typing import Any
 from freehold.errors import CheckpointError, PrerequisiteError
 from freehold.models.bytesource import shown
 from freehold.progress import Listener, Progress, ignore
-from freehold.records.folder import write_whole
 from freehold.records.inventory import FileEntry, Inventory
 
 __all__ = ["combine_hashes", "hash_checkpoint", "hash_file"]
@@ -50,6 +48,8 @@ def hash_checkpoint(
         CheckpointError: A file is not the one that was read, or changes while it is hashed.
         PrerequisiteError: A file cannot be read.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
     folder = folder if folder.is_dir() else folder.parent
     remembered = _load(cache_path)
     meter = _Meter(listener, sum(entry.bytes for entry in inventory.files))
@@ -180,6 +180,8 @@ def _load(path: Path | None) -> dict[str, str]:
 
 
 def _save(path: Path, hashes: Mapping[str, str]) -> None:
+    from freehold.records.folder import write_whole
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, (json.dumps({"schema": _CACHE_SCHEMA, "hashes": hashes}, indent=1) + "\n").encode())

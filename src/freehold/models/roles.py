@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Literal
@@ -46,12 +46,22 @@ class _Rule:
 _UNKNOWN = _Rule(Role.OTHER, None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
+class _Slot:
+    """All tensors that share a rule and a layer; their role is known once every name has been seen."""
+
+    rule: _Rule
+    layer: int | None
+    placement: Placement | None = None
+
+
+@dataclass(slots=True)
 class _Reading:
     """What is known of all names that differ in their numbers only."""
 
     rule: _Rule
     layer_number: int | None  # which of the name's numbers is its layer
+    slot_by_digits: dict[str, _Slot] = field(default_factory=dict)
 
 
 class _Table:
@@ -138,35 +148,35 @@ def assign_roles(
     """
     table = _table("gguf" if form == "gguf" else "hf", family)
     readings: dict[str, _Reading] = {}
-    read: list[tuple[_Rule, int | None]] = []
-    mla_layers: set[int] = set()
-    draft_layers: set[int] = set()
+    slots: list[_Slot] = []
+    # This loop runs half a million times for the largest checkpoints, so it only looks things up.
     for name in names:
         pieces = _NUMBER.split(name)  # text, number, text, number, …, text
         template = ".*".join(pieces[::2])
         reading = readings.get(template)
         if reading is None:
             reading = readings[template] = table.read(template)
-        rule, layer = reading.rule, None
-        if reading.layer_number is not None:
-            digits = pieces[2 * reading.layer_number + 1]
-            layer = int(digits) if len(digits) <= _MAX_LAYER_DIGITS else None
-        if layer is not None:
-            if rule.role is Role.ATTN_MLA:
-                mla_layers.add(layer)
-            elif rule.role is Role.DRAFT or (num_layers is not None and layer >= num_layers):
-                draft_layers.add(layer)
-        read.append((rule, layer))
-    placements: dict[tuple[Role, int | None, bool], Placement] = {}
-    result = []
-    for rule, layer in read:
-        role, is_known = rule.role, rule is not _UNKNOWN
-        if layer in draft_layers:
+        digits = "" if reading.layer_number is None else pieces[2 * reading.layer_number + 1]
+        slot = reading.slot_by_digits.get(digits)
+        if slot is None:
+            is_layer = 0 < len(digits) <= _MAX_LAYER_DIGITS
+            slot = reading.slot_by_digits[digits] = _Slot(reading.rule, int(digits) if is_layer else None)
+        slots.append(slot)
+    _decide([s for reading in readings.values() for s in reading.slot_by_digits.values()], num_layers)
+    return [slot.placement for slot in slots if slot.placement is not None]
+
+
+def _decide(slots: Sequence[_Slot], num_layers: int | None) -> None:
+    """Give each slot its placement, now that it is known what else its layer holds."""
+    layers = {slot.layer for slot in slots if slot.layer is not None}
+    mla_layers = {slot.layer for slot in slots if slot.rule.role is Role.ATTN_MLA}
+    draft_layers = {slot.layer for slot in slots if slot.rule.role is Role.DRAFT} & layers
+    if num_layers is not None:
+        draft_layers |= {layer for layer in layers if layer >= num_layers}
+    for slot in slots:
+        role = slot.rule.role
+        if slot.layer in draft_layers:
             role = Role.DRAFT
-        elif rule.role_in_mla_layer is not None and layer in mla_layers:
-            role = rule.role_in_mla_layer
-        placement = placements.get((role, layer, is_known))
-        if placement is None:
-            placement = placements[role, layer, is_known] = Placement(role, layer, is_known)
-        result.append(placement)
-    return result
+        elif slot.rule.role_in_mla_layer is not None and slot.layer is not None and slot.layer in mla_layers:
+            role = slot.rule.role_in_mla_layer
+        slot.placement = Placement(role, slot.layer, slot.rule is not _UNKNOWN)

@@ -8,7 +8,7 @@ import importlib.util
 import re
 import subprocess
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -65,8 +65,20 @@ def load_tool(name: str) -> ModuleType:
     return module
 
 
-def every_module(test: object) -> object:
-    return pytest.mark.parametrize("path", MODULES, ids=name_of)(test)
+def every_module(check: Callable[[Path], None]) -> Callable[[], None]:
+    """A test that puts a check to all modules and names every one that fails it."""
+
+    def test() -> None:
+        found = []
+        for path in MODULES:
+            try:
+                check(path)
+            except AssertionError as error:
+                found.append(f"{name_of(path)}: {str(error).splitlines()[0] if str(error) else 'see the check'}")
+        assert not found, "\n".join(found)
+
+    test.__name__ = test.__qualname__ = check.__name__
+    return test
 
 
 @every_module

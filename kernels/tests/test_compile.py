@@ -14,8 +14,8 @@ from freehold_kernels.errors import CompileError
 
 K3_TP3 = MoeShape(blocks1=14, width=512, num_rows2=3584, top_k=16)
 DEFINES = {
-    "iq1_s_moe": [dict(K3_TP3.defines(tokens, torch.bfloat16)) for tokens in (1, 8)],
-    "q8_0_linear": [dict(linear_defines(3584, 7168, tokens, torch.bfloat16)) for tokens in (1, 8)],
+    "iq1_s_moe": [dict(K3_TP3.defines(tokens, torch.bfloat16, 132)) for tokens in (1, 8)],
+    "q8_0_linear": [dict(linear_defines(3584, 7168, tokens, torch.bfloat16, 132)) for tokens in (1, 8)],
 }
 _ELF_MACHINE_CUDA = 190  # e_machine of the ELF header
 
@@ -32,8 +32,8 @@ def test_compiles(kernel: str, arch: str) -> None:
 
 def test_odd_shapes_compile() -> None:
     shape = MoeShape(blocks1=17, width=48, num_rows2=70, top_k=3)
-    assert compile_cubin(read_source("iq1_s_moe"), "iq1_s_moe.cu", "sm_90a", dict(shape.defines(3, torch.float16)))
-    odd = dict(linear_defines(37, 160, 3, torch.float32))
+    assert compile_cubin(read_source("iq1_s_moe"), "iq1_s_moe.cu", "sm_90a", dict(shape.defines(3, torch.float16, 20)))
+    odd = dict(linear_defines(37, 160, 3, torch.float32, 20))
     assert compile_cubin(read_source("q8_0_linear"), "q8_0_linear.cu", "sm_90a", odd)
 
 

@@ -30,7 +30,7 @@ extern "C" void decode_unit(const u32* words, const u32* codebook, int* out) {
         for (int t = 0; t < 2; t++) for (int h = 0; h < 2; h++)
         for (int p = 0; p < 2; p++) for (int j = 0; j < 4; j++) {
             u32 odd = odd_scale(w[11], (t * 2 + h) * 2 + p);
-            u32 entry = *(const u32*)((const char*)codebook + lookup_offset(w, ((t * 2 + h) * 4 + j) * 2 + p));
+            u32 entry = *(const u32*)((const char*)codebook + entry_address(w, ((t * 2 + h) * 4 + j) * 2 + p, 0));
             u32 part[2] = {first_four(entry, odd * 8), last_four(entry, odd)};
             u32 minus = group_sum_weight(w[11], (t * 2 + h) * 2 + p, odd);
             for (int k = 0; k < 8; k++)

@@ -115,8 +115,10 @@ __device__ __forceinline__ Digits make_digits(const float (&v)[8], float limit) 
     float amax = __uint_as_float(top);
     Digits out;
     bool tiny = amax < 1e-30f;  // 1 / amax would overflow; such a block is zero for any purpose
-    out.scale = tiny ? 0.0f : amax / limit;
-    float inverse = tiny ? 0.0f : limit / amax;
+    float reciprocal;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(amax));
+    out.scale = tiny ? 0.0f : amax * (1.0f / limit);
+    float inverse = tiny ? 0.0f : limit * reciprocal;  // one part in 2^23: far below the rounding to integers
     out.sum = 0;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -135,12 +137,13 @@ __device__ __forceinline__ Digits make_digits(const float (&v)[8], float limit) 
 }
 
 // First of the units that part `index` of `parts` takes, and who takes unit n: equal contiguous shares.
+// `parts` is a compile-time constant wherever speed matters; total · parts stays below 2^32 (the launcher checks).
 __device__ __forceinline__ int share_start(int total, int index, int parts) {
-    return (int)((long long)total * index / parts);
+    return (u32)total * (u32)index / (u32)parts;
 }
 
 __device__ __forceinline__ int share_owner(int total, int n, int parts) {
-    return (int)(((long long)(n + 1) * parts - 1) / total);
+    return ((u32)(n + 1) * (u32)parts - 1) / (u32)total;
 }
 
 // All blocks of the grid meet here; they are resident together (cooperative launch). The word flips its top bit at each

@@ -2,14 +2,15 @@
 // file for the CPU and compares every weight with the reference. Arguments named L and c are compile-time constants after
 // unrolling. The word layout is described in layout/iq1_s.py.
 
-// Byte offset into the codebook of lookup L.
-__device__ __forceinline__ u32 lookup_offset(const u32 (&w)[12], int L) {
+// Address of lookup L's codebook entry. The codebook is aligned to its 8192 bytes, so that its address is merged by the
+// same three-input logic operation that masks the index.
+__device__ __forceinline__ u32 entry_address(const u32 (&w)[12], int L, u32 codebook) {
     if (L >= 22) {  // ten bits in the spare bits of word L − 22, the lowest in word 10
         int i = L - 22, at = i < 8 ? 24 + i : i - 8;
-        u32 low = __funnelshift_r(w[10], w[10], (at + 30) & 31) & 4u;
+        u32 low = (__funnelshift_r(w[10], w[10], (at + 30) & 31) & 4u) | codebook;
         return (__funnelshift_r(w[i], w[i], 21) & 0x1ff8u) | low;
     }
-    return (L & 1) ? (w[L >> 1] >> 11) & 0x1ffcu : w[L >> 1] & 0x1ffcu;
+    return ((L & 1) ? (w[L >> 1] >> 11) & 0x1ffcu : w[L >> 1] & 0x1ffcu) | codebook;
 }
 
 // 2s + 1 of nibble c of the scale word.

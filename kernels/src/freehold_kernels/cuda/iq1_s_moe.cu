@@ -13,7 +13,7 @@
 
 //
 // Shapes are compile-time constants: BLOCKS1 = K1 / 256, WIDTH = expert width I, BLOCKS2 = ⌈I / 256⌉, ROWS2 = output rows
-// N2, TOP_K, TOKENS, DTYPE, WARPS.
+// N2, TOP_K, TOKENS, DTYPE, WARPS, GRID (the number of blocks).
 
 #define TILES1 ((WIDTH + 15) / 16)
 #define TILES2 ((ROWS2 + 31) / 32)
@@ -50,19 +50,17 @@ __device__ void group_pairs(Groups& g, int id, float weight, int num_local) {
     __syncthreads();
     int slot = 0, leader = p, twin = -1;
     if (p < MAX_PAIRS) {
-        const int mine = g.id[p];
-        if (mine >= 0) {
-            int last_token = -1;
-            for (int o = 0; o < p; o++) {
-                if (g.id[o] != mine) continue;
-                int t = o / TOP_K;
-                if (leader == p) leader = o;
-                if (t == p / TOP_K) {
-                    if (twin < 0) twin = o;
-                } else if (t != last_token) {
-                    slot++;
-                    last_token = t;
-                }
+        const int mine = g.id[p], token = p / TOP_K;
+#pragma unroll
+        for (int t = 0; t < TOKENS; t++) {
+            int found = -1;  // first pair of token t with this expert
+#pragma unroll
+            for (int k = TOP_K - 1; k >= 0; k--)
+                if (g.id[t * TOP_K + k] == mine) found = t * TOP_K + k;
+            if (found >= 0 && found < p) {
+                if (leader == p) leader = found;
+                if (t == token) twin = found;
+                else slot++;
             }
         }
         u32 mask = __ballot_sync(FULL_MASK, mine >= 0 && leader == p);
@@ -149,58 +147,64 @@ __device__ __forceinline__ Unit load_unit(const u8* words, const u8* scales, lon
 
 // out[nt][2·tile + half]: the lane's rows for token slot q (+ 4·nt), without the token's scale.
 template <int NT>
-__device__ __forceinline__ void multiply_unit(const Unit& unit, const u32* codebook, const u8* const (&digits)[NT],
+__device__ __forceinline__ void multiply_unit(const Unit& unit, u32 codebook, const u8* const (&digits)[NT],
                                               float (&out)[NT][4]) {
     const u32 w[12] = {unit.w[0].x, unit.w[0].y, unit.w[0].z, unit.w[0].w, unit.w[1].x, unit.w[1].y,
                        unit.w[1].z, unit.w[1].w, unit.w[2].x, unit.w[2].y, unit.w[2].z, unit.w[2].w};
+    const int lane = threadIdx.x & 31;
     int c[NT][2][4] = {};
-    u32 sums[2][2][2];  // [tile][half][h]: q of the group in all four bytes
+    // Four steps (h, half of the codebook rows) of eight lookups; a step's entries are asked for one step ahead.
+    u32 entry[2][8];  // [k][tile][half]
+    auto look_up = [&](int step, u32 (&to)[8]) {
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-        u32 odd[2][2], odd8[2][2];  // 2s + 1 and eight times that, [tile][half]
+        for (int i = 0; i < 8; i++) {
+            int L = (((i >> 1 & 1) * 2 + (step >> 1)) * 4 + (step & 1) * 2 + (i >> 2)) * 2 + (i & 1);
+            asm("ld.shared.u32 %0, [%1];" : "=r"(to[i]) : "r"(entry_address(w, L, codebook)));
+        }
+    };
+    look_up(0, entry[0]);
+    {   // the group sums first: their operands are then out of the way
+        u32 sums[2][2][2];  // [tile][half][h]
 #pragma unroll
-        for (int t = 0; t < 2; t++)
+        for (int i = 0; i < 8; i++)
+            sums[i >> 2][i & 1][i >> 1 & 1] = group_sum_weight(w[11], i, odd_scale(w[11], i));
 #pragma unroll
-            for (int p = 0; p < 2; p++) {
-                odd[t][p] = odd_scale(w[11], (t * 2 + h) * 2 + p);
-                odd8[t][p] = odd[t][p] * 8u;
-                sums[t][p][h] = group_sum_weight(w[11], (t * 2 + h) * 2 + p, odd[t][p]);
-            }
+        for (int n = 0; n < NT; n++) {
+            // the digits pointer names (token, digit lane/4 % 2, q); the sums lie 32 bytes per digit, 8 per q
+            uint2 s = *(const uint2*)(digits[n] + 512 - ((lane >> 2) & 1) * 32 - (lane & 3) * 8);
 #pragma unroll
-        for (int jj = 0; jj < 2; jj++) {
-            uint4 b[NT];
-#pragma unroll
-            for (int n = 0; n < NT; n++) b[n] = *(const uint4*)(digits[n] + (h * 2 + jj) * 128);
-#pragma unroll
-            for (int k = 0; k < 2; k++)
-#pragma unroll
-                for (int t = 0; t < 2; t++) {
-                    int L = ((t * 2 + h) * 4 + jj * 2 + k) * 2;
-                    u32 v0 = *(const u32*)((const u8*)codebook + lookup_offset(w, L));
-                    u32 v1 = *(const u32*)((const u8*)codebook + lookup_offset(w, L + 1));
-                    u32 a0 = first_four(v0, odd8[t][0]), a1 = first_four(v1, odd8[t][1]);
-                    u32 a2 = last_four(v0, odd[t][0]), a3 = last_four(v1, odd[t][1]);
-#pragma unroll
-                    for (int n = 0; n < NT; n++)
-                        mma_u8(c[n][t], a0, a1, a2, a3, k ? b[n].z : b[n].x, k ? b[n].w : b[n].y);
-                }
+            for (int t = 0; t < 2; t++)
+                mma_u8(c[n][t], sums[t][0][0], sums[t][1][0], sums[t][0][1], sums[t][1][1], s.x, s.y);
         }
     }
-    int lane = threadIdx.x & 31;
+#pragma unroll
+    for (int step = 0; step < 4; step++) {
+        if (step < 3) look_up(step + 1, entry[(step + 1) & 1]);
+        uint4 b[NT];
+#pragma unroll
+        for (int n = 0; n < NT; n++) b[n] = *(const uint4*)(digits[n] + step * 128);
+#pragma unroll
+        for (int t = 0; t < 2; t++) {
+            const u32 odd0 = odd_scale(w[11], (t * 2 + (step >> 1)) * 2), odd1 = odd_scale(w[11], (t * 2 + (step >> 1)) * 2 + 1);
+#pragma unroll
+            for (int k = 0; k < 2; k++) {
+                const u32 v0 = entry[step & 1][k * 4 + t * 2], v1 = entry[step & 1][k * 4 + t * 2 + 1];
+                u32 a0 = first_four(v0, odd0 * 8u), a1 = first_four(v1, odd1 * 8u);
+                u32 a2 = last_four(v0, odd0), a3 = last_four(v1, odd1);
+#pragma unroll
+                for (int n = 0; n < NT; n++) mma_u8(c[n][t], a0, a1, a2, a3, k ? b[n].z : b[n].x, k ? b[n].w : b[n].y);
+            }
+        }
+    }
     float d[4] = {half_to_float((u16)unit.d.x), half_to_float((u16)(unit.d.x >> 16)), half_to_float((u16)unit.d.y),
                   half_to_float((u16)(unit.d.y >> 16))};
 #pragma unroll
-    for (int n = 0; n < NT; n++) {
-        // the digits pointer names (token, digit lane/4 % 2, q); the sums lie 32 bytes per digit, 8 per q
-        const u8* block = digits[n] - ((lane >> 2) & 1) * 64 - (lane & 3) * 16;
-        uint2 s = *(const uint2*)(block + 512 + ((lane >> 2) & 1) * 32 + (lane & 3) * 8);
+    for (int n = 0; n < NT; n++)
 #pragma unroll
         for (int t = 0; t < 2; t++) {
-            mma_u8(c[n][t], sums[t][0][0], sums[t][1][0], sums[t][0][1], sums[t][1][1], s.x, s.y);
             out[n][2 * t] = d[2 * t] * (float)(c[n][t][0] * 256 + c[n][t][1]);
             out[n][2 * t + 1] = d[2 * t + 1] * (float)(c[n][t][2] * 256 + c[n][t][3]);
         }
-    }
 }
 
 __device__ __forceinline__ float activate(float gate, float up, int kind, float beta, float linear_beta) {
@@ -229,7 +233,7 @@ struct MoeArgs {
 
 // y[nt] += the unit's product with the columns of slots q + 4·nt, times the slot's scale.
 template <int NT>
-__device__ __forceinline__ void add_unit(const Unit& unit, const u32* codebook, const u8* const (&columns)[2],
+__device__ __forceinline__ void add_unit(const Unit& unit, u32 codebook, const u8* const (&columns)[2],
                                          const float* const (&scales)[2], int block, float (&y)[2][4]) {
     const u8* digits[NT];
 #pragma unroll
@@ -245,10 +249,10 @@ __device__ __forceinline__ void add_unit(const Unit& unit, const u32* codebook, 
 }
 
 extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) iq1_s_moe(const __grid_constant__ MoeArgs a) {
-    extern __shared__ __align__(128) u8 shared[];
+    extern __shared__ __align__(128) u8 pool[];
     __shared__ Groups g;
-    u32* codebook = (u32*)shared;  // 8 KiB
-    u8* pool = shared + 8192;
+    __shared__ __align__(8192) u32 codebook_entries[2048];
+    const u32 codebook = (u32)__cvta_generic_to_shared(codebook_entries);
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, r = lane >> 2, q = lane & 3;
     const int column_offset = ((lane >> 2) & 1) * 64 + q * 16;  // the lane's digit and k-slots within a block of digits
 
@@ -259,7 +263,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) iq1_s_moe(const __gr
         id = a.ids[threadIdx.x];
         weight = a.weights[threadIdx.x];
     }
-    for (int i = threadIdx.x; i < 512; i += WARPS * 32) ((uint4*)codebook)[i] = ((const uint4*)a.codebook)[i];
+    for (int i = threadIdx.x; i < 512; i += WARPS * 32) ((uint4*)codebook_entries)[i] = ((const uint4*)a.codebook)[i];
     const int x_jobs = (a.phases & 1) ? TOKENS * BLOCKS1 : 0;
     RawEight raw[BATCH];
     auto load_x = [&](int b) { return load_eight(a.x, (b / BLOCKS1) * a.x_stride + b % BLOCKS1 * 256 + lane * 8); };
@@ -272,10 +276,10 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) iq1_s_moe(const __gr
 
     if (a.phases & 1) {
         const int items = experts * TILES1;
-        const int mine = items > (int)blockIdx.x ? (items - 1 - blockIdx.x) / gridDim.x + 1 : 0;
+        const int mine = (items + GRID - 1 - (int)blockIdx.x) / GRID;
         // unit n of the block: K-block n % BLOCKS1 of its item n / BLOCKS1, which is item blockIdx + … · gridDim of all
         auto address = [&](int n) {
-            int item = blockIdx.x + n / BLOCKS1 * gridDim.x;
+            int item = blockIdx.x + n / BLOCKS1 * GRID;
             return ((long long)g.expert[item / TILES1] * TILES1 + item % TILES1) * BLOCKS1 + n % BLOCKS1;
         };
         int units = min(ROUND_ITEMS, mine) * BLOCKS1;
@@ -317,7 +321,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) iq1_s_moe(const __gr
                     next = load_unit(a.words1, a.scales1, address((round_first + ROUND_ITEMS) * BLOCKS1 + next_first));
                 const int item = n / BLOCKS1, block = n % BLOCKS1;
                 if (n == first || block == 0) {
-                    int u = (blockIdx.x + (round_first + item) * gridDim.x) / TILES1;
+                    int u = (blockIdx.x + (round_first + item) * GRID) / TILES1;
                     count = g.num_slots[u];
 #pragma unroll
                     for (int nt = 0; nt < 2; nt++) {
@@ -344,7 +348,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) iq1_s_moe(const __gr
             __syncthreads();
             for (int o = threadIdx.x; o < units / BLOCKS1 * TOKENS * 16; o += WARPS * 32) {
                 int row = o & 15, slot = (o >> 4) % TOKENS, local = (o >> 4) / TOKENS;
-                int item = blockIdx.x + (round_first + local) * gridDim.x, u = item / TILES1;
+                int item = blockIdx.x + (round_first + local) * GRID, u = item / TILES1;
                 if (slot >= g.num_slots[u]) continue;
                 float gate = 0.0f, up = 0.0f;
                 int to = share_owner(units, local * BLOCKS1 + BLOCKS1 - 1, WARPS);
@@ -396,7 +400,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) iq1_s_moe(const __gr
         float* sums = scales + ((a.chunk_pairs * BLOCKS2 + 31) & ~31);        // [warp][token][32]
         float* mine = sums + warp * TOKENS * 32;
         int resident = -1;  // first expert of the chunk in shared memory
-        for (int tile = blockIdx.x; tile < TILES2; tile += gridDim.x) {
+        for (int tile = blockIdx.x; tile < TILES2; tile += GRID) {
             for (int i = lane; i < TOKENS * 32; i += 32) mine[i] = 0.0f;
             chunk_first = 0;
             while (chunk_first < experts) {
@@ -444,7 +448,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) iq1_s_moe(const __gr
                 float y[2][4];
                 for (int n = first; n < last; n++) {
                     Unit unit = loaded == tile * all_units + n ? next : load_unit(a.words2, a.scales2, address(tile, n));
-                    int ahead = n + 1 < last ? n + 1 : first, ahead_tile = n + 1 < last ? tile : tile + gridDim.x;
+                    int ahead = n + 1 < last ? n + 1 : first, ahead_tile = n + 1 < last ? tile : tile + GRID;
                     if (ahead_tile < TILES2) {
                         next = load_unit(a.words2, a.scales2, address(ahead_tile, ahead));
                         loaded = ahead_tile * all_units + ahead;
@@ -486,7 +490,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) iq1_s_moe(const __gr
                 int row = tile * 32 + (o & 31);
                 if (row < ROWS2) store_element(a.out, (o >> 5) * a.out_stride + row, y);
             }
-            if (tile + (int)gridDim.x < TILES2) __syncthreads();
+            if (tile + GRID < TILES2) __syncthreads();
         }
     }
 }

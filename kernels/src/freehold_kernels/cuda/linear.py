@@ -19,6 +19,7 @@ __all__ = ["linear_defines", "linear_q8_0", "linear_tokens_per_launch"]
 _NUM_WARPS = 16
 _MAX_TOKENS = 8
 _SHARED_BYTES = 224 << 10
+_WHOLE_TILES_LIMIT = 1.25
 
 
 class _Arguments(ctypes.Structure):  # LinearArgs in q8_0_linear.cu
@@ -32,14 +33,24 @@ def _shared_bytes(units: int, tokens: int) -> int:
     return tokens * units * 512 + -(-tokens * units // 32) * 128 + _NUM_WARPS * 2 * tokens * 64
 
 
-def linear_defines(num_rows: int, num_columns: int, tokens: int, dtype: torch.dtype) -> tuple[tuple[str, int], ...]:
-    """Return the macros for the compiler."""
+def linear_defines(
+    num_rows: int, num_columns: int, tokens: int, dtype: torch.dtype, num_blocks: int
+) -> tuple[tuple[str, int], ...]:
+    """Return the macros for the compiler.
+
+    Blocks take whole tiles where that leaves them at most a quarter more to do than equal shares would: adding up what
+    several blocks know of one tile costs about as much.
+    """
+    tiles = -(-num_rows // 16)
+    whole_tiles = tiles >= num_blocks and -(-tiles // num_blocks) * num_blocks <= _WHOLE_TILES_LIMIT * tiles
     return (
         ("COLUMNS", num_columns),
         ("DTYPE", DTYPE_NUMBER[dtype]),
+        ("GRID", num_blocks),
         ("ROWS", num_rows),
         ("TOKENS", tokens),
         ("WARPS", _NUM_WARPS),
+        ("WHOLE_TILES", int(whole_tiles)),
     )
 
 
@@ -82,13 +93,15 @@ def linear_q8_0(
         raise InputError(
             f"the workspace serves {parts.shape[0]} blocks and {counters.numel()} tiles; needed: {num_blocks}, {tiles}"
         )
+    if tiles * units * num_blocks >= 1 << 31:
+        raise InputError(f"a matrix of {num_rows} × {num_columns} is too large for 32-bit shares", fix="split its rows")
     out = torch.empty(x.shape[0], num_rows, dtype=x.dtype, device=x.device)
     step = linear_tokens_per_launch(num_columns)
     stream = torch.cuda.current_stream(x.device).cuda_stream
     for start in range(0, x.shape[0], step):
         tokens = min(step, x.shape[0] - start)
         shared = _shared_bytes(units, tokens)
-        defines = linear_defines(num_rows, num_columns, tokens, x.dtype)
+        defines = linear_defines(num_rows, num_columns, tokens, x.dtype, num_blocks)
         function = load_kernel("q8_0_linear", device_idx, _NUM_WARPS * 32, shared, defines)
         arguments = _Arguments(
             x=x[start].data_ptr(),

@@ -23,8 +23,7 @@ MAX_TOKENS = 8  # columns of a tensor-core product ÷ two digits, twice
 MAX_PAIRS = 128  # (token, expert) pairs a block sorts in shared memory
 _NUM_WARPS = 16
 _DIGIT_BYTES = 576
-_CODEBOOK_BYTES = 8192
-_SHARED_BYTES = 222 << 10  # of 227 KiB on sm_90; the rest holds the pair lists
+_SHARED_BYTES = 210 << 10  # of 227 KiB on sm_90; 16 KiB hold the codebook, aligned, and the pair lists
 _ROUTING_DTYPES = (torch.int32, torch.float32)
 _ROW_BYTES = 128  # 32 rows of float32 sums
 
@@ -61,12 +60,13 @@ class MoeShape:
         """Blocks of 256 hidden values per expert."""
         return -(-self.width // 256)
 
-    def defines(self, tokens: int, dtype: torch.dtype) -> tuple[tuple[str, int], ...]:
+    def defines(self, tokens: int, dtype: torch.dtype, num_blocks: int) -> tuple[tuple[str, int], ...]:
         """Macros for the compiler."""
         return (
             ("BLOCKS1", self.blocks1),
             ("BLOCKS2", self.blocks2),
             ("DTYPE", DTYPE_NUMBER[dtype]),
+            ("GRID", num_blocks),
             ("ROWS2", self.num_rows2),
             ("TOKENS", tokens),
             ("TOP_K", self.top_k),
@@ -88,16 +88,15 @@ def _digit_bytes(blocks: int) -> int:
 @cache
 def _plan(shape: MoeShape, tokens: int) -> _Plan | None:
     """Fit one launch into shared memory; ``None`` when that many tokens do not fit."""
-    room = _SHARED_BYTES - _CODEBOOK_BYTES
     first = _digit_bytes(tokens * shape.blocks1) + _NUM_WARPS * 3 * tokens * _ROW_BYTES
     sums = _NUM_WARPS * tokens * _ROW_BYTES
     pairs = tokens * shape.top_k
-    while _digit_bytes(pairs * shape.blocks2) + sums > room and pairs > tokens:
+    while _digit_bytes(pairs * shape.blocks2) + sums > _SHARED_BYTES and pairs > tokens:
         pairs -= 1
     second = _digit_bytes(pairs * shape.blocks2) + sums
-    if max(first, second) > room:
+    if max(first, second) > _SHARED_BYTES:
         return None
-    return _Plan(chunk_pairs=pairs, shared_bytes=_CODEBOOK_BYTES + max(first, second))
+    return _Plan(chunk_pairs=pairs, shared_bytes=max(first, second))
 
 
 @cache
@@ -170,14 +169,14 @@ def routed_experts_iq1_s(
     device_idx = x.device.index
     shape = MoeShape(blocks1=words1.shape[2], width=width, num_rows2=num_rows2, top_k=expert_ids.shape[1])
     out = torch.empty(x.shape[0], num_rows2, dtype=x.dtype, device=x.device)
-    step = tokens_per_launch(shape)
+    step, num_blocks = tokens_per_launch(shape), num_sms(device_idx)
     stream = torch.cuda.current_stream(x.device).cuda_stream
     for start in range(0, x.shape[0], step):
         tokens = min(step, x.shape[0] - start)
         plan = _plan(shape, tokens)
         assert plan is not None
         function = load_kernel(
-            "iq1_s_moe", device_idx, _NUM_WARPS * 32, plan.shared_bytes, shape.defines(tokens, x.dtype)
+            "iq1_s_moe", device_idx, _NUM_WARPS * 32, plan.shared_bytes, shape.defines(tokens, x.dtype, num_blocks)
         )
         arguments = _Arguments(
             x=x[start].data_ptr(),
@@ -201,7 +200,7 @@ def routed_experts_iq1_s(
         )
         for phases in (1, 2) if split else (3,):
             arguments.phases = phases
-            function.launch(arguments, num_blocks=num_sms(device_idx), stream=stream, cooperative=phases == 3)
+            function.launch(arguments, num_blocks=num_blocks, stream=stream, cooperative=phases == 3)
     return out
 
 

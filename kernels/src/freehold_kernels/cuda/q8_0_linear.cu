@@ -5,7 +5,8 @@
 // in one warp go straight to the output, tiles shared by warps meet in shared memory, tiles shared by blocks in a
 // workspace, where the block that comes last adds the parts in a fixed order: results do not depend on timing.
 //
-// Shapes are compile-time constants: ROWS, COLUMNS (a multiple of 32), TOKENS, DTYPE, WARPS.
+// Shapes are compile-time constants: ROWS, COLUMNS (a multiple of 32), TOKENS, DTYPE, WARPS, GRID (the number of blocks),
+// WHOLE_TILES (no tile is shared by blocks).
 
 #define TILES ((ROWS + 15) / 16)
 #define UNITS ((COLUMNS + 255) / 256)
@@ -69,10 +70,14 @@ __device__ __forceinline__ void multiply_unit(const Unit& u, const u8* const (&d
 extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) q8_0_linear(const __grid_constant__ LinearArgs a) {
     extern __shared__ __align__(128) u8 shared[];
     __shared__ int segment_tile[2 * WARPS];
-    __shared__ int is_last[2];
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, r = lane >> 2, q = lane & 3;
+#if WHOLE_TILES
+    const int block_first = share_start(TILES, blockIdx.x, GRID) * UNITS;
+    const int block_last = share_start(TILES, blockIdx.x + 1, GRID) * UNITS;
+#else
     const int total = TILES * UNITS;
-    const int block_first = share_start(total, blockIdx.x, gridDim.x), block_last = share_start(total, blockIdx.x + 1, gridDim.x);
+    const int block_first = share_start(total, blockIdx.x, GRID), block_last = share_start(total, blockIdx.x + 1, GRID);
+#endif
     const int first = block_first + share_start(block_last - block_first, warp, WARPS);
     const int last = block_first + share_start(block_last - block_first, warp + 1, WARPS);
 
@@ -179,14 +184,16 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) q8_0_linear(const __
         }
     }
 
+#if !WHOLE_TILES
     // tiles shared by blocks: at most the block's first and last
     const int first_tile = block_first / UNITS, last_tile = (block_last - 1) / UNITS;
     const bool shares_first = first_tile * UNITS < block_first || (first_tile + 1) * UNITS > block_last;
     const bool shares_last = last_tile != first_tile && (last_tile + 1) * UNITS > block_last;
+    __shared__ int is_last[2];
     if (!shares_first && !shares_last) return;
     __threadfence();
     __syncthreads();
-    auto block_of = [&](int unit) { return (int)(((long long)(unit + 1) * gridDim.x - 1) / total); };
+    auto block_of = [&](int unit) { return share_owner(total, unit, GRID); };
     if (threadIdx.x < 2) {
         const int tile = threadIdx.x ? last_tile : first_tile;
         is_last[threadIdx.x] = 0;
@@ -207,9 +214,10 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) q8_0_linear(const __
         const int begin = block_of(tile * UNITS), end = block_of((tile + 1) * UNITS - 1);
         float y = 0.0f;
         for (int b = begin; b <= end; b++) {
-            const int its_side = share_start(total, b, gridDim.x) / UNITS == tile ? 0 : 1;
+            const int its_side = share_start(total, b, GRID) / UNITS == tile ? 0 : 1;
             y += __ldcg(&a.parts[((b * 2 + its_side) * MAX_TOKENS + token) * 16 + (inner & 15)]);
         }
         if (row < ROWS) store_element(a.out, token * a.out_stride + row, y);
     }
+#endif
 }

@@ -107,7 +107,7 @@ def _read_gguf_shards(store: Store, shards: Sequence[str], listener: Listener) -
 
 
 def _read_safetensors_shards(store: Store, shards: Sequence[str], index: Index | None, listener: Listener) -> _Content:
-    texts = {name: _read_text(store, name) for name in CONFIG_FILES if store.size_by_name.get(name)}
+    texts = {name: _read_text(store, name) for name in CONFIG_FILES if name in store.size_by_name}
     headers = list(_read_each(store, shards, read_safetensors, listener))
     notes = join_safetensors(shards, headers, index)
     tensors = [header.tensors for header in headers]

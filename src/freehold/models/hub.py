@@ -65,8 +65,10 @@ class HubStore:
             InputError: There is no such repository or revision.
             PrerequisiteError: The hub does not answer, refuses, or answers with something that is no listing.
         """
-        from huggingface_hub import HfApi
+        from huggingface_hub import HfApi, constants
 
+        # Otherwise the first request also asks the default hub, not the one that is meant, which programs it knows.
+        constants.HF_HUB_DISABLE_TELEMETRY = True
         with hub_errors(repo, revision):
             info = HfApi(endpoint=endpoint, token=_plain(token)).model_info(
                 repo, revision=revision, files_metadata=True, timeout=_TIMEOUT_S

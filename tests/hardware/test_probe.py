@@ -91,8 +91,8 @@ def test_a_container_limit_below_the_machine_counts(tmp_path: Path) -> None:
     )
     memory = read_memory(root)
     assert (memory.total_bytes, memory.free_bytes) == (2 * GIB, GIB)
-    assert memory.total_source == "/sys/fs/cgroup/memory.max"
-    assert memory.free_source == "limit in /sys/fs/cgroup/memory.max less what its group uses"
+    assert memory.total_source == "memory.max of a control group"
+    assert memory.free_source == "memory.max of a control group less what it uses"
 
 
 def test_a_container_limit_above_the_machine_changes_nothing(tmp_path: Path) -> None:
@@ -193,7 +193,8 @@ def test_facts_of_this_machine() -> None:
     assert facts.system
 
 
-def test_state_of_this_machine(tmp_path: Path) -> None:
+def test_state_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("freehold.hardware.bandwidth._KERNEL_S", 0.03)
     world = LocalWorld()
     facts = probe_facts(ScriptedWorld({}), "here")
     state = probe_state(world, folder=tmp_path / "not" / "yet", working_set_bytes=4 * MIB, facts=facts)
@@ -205,7 +206,8 @@ def test_state_of_this_machine(tmp_path: Path) -> None:
     assert state.taken_at == state.free_memory_bytes.date
 
 
-def test_what_a_machine_does_not_say_is_a_reason(tmp_path: Path) -> None:
+def test_what_a_machine_does_not_say_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("freehold.hardware.bandwidth._KERNEL_S", 0.03)
     root = lay_out(tmp_path, {"/proc/meminfo": "MemTotal: 16384 kB\n"})
     facts = NodeFacts(
         name="x", system="s", machine="m", processor="p", num_cores=1, memory_bytes=1, python="3", libraries={}

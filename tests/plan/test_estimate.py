@@ -103,7 +103,7 @@ def test_a_refusal_says_what_takes_it_and_what_frees_how_much(planned: Any, make
 def test_weights_alone_that_do_not_fit_ask_for_a_smaller_model(planned: Any, make: SimpleNamespace) -> None:
     record = planned(machine=make.machine(free_bytes=100 * MIB))
     assert record.max_context_tokens.value == 0
-    assert "not even the shortest one fits" in record.max_context_tokens.source
+    assert "not even the shortest fits" in record.max_context_tokens.source
     with pytest.raises(PlanError) as caught:
         refuse(record)
     assert "choose a smaller model" in caught.value.fix
@@ -121,7 +121,7 @@ def test_the_longest_context_of_a_model_that_does_not_say(planned: Any, make: Si
     assert record.max_context_tokens.value == 100_352
     huge = planned(inventory=inventory, machine=make.machine(free_bytes=10**15))
     assert huge.max_context_tokens.value == 2**24
-    assert "the longest that is searched" in huge.max_context_tokens.source
+    assert "limited by the search" in huge.max_context_tokens.source
 
 
 @settings(max_examples=60, deadline=None)
@@ -143,7 +143,8 @@ def test_what_is_not_known_is_neither_yes_nor_no(planned: Any, make: SimpleNames
     assert record.contract.contract_free_bytes.is_missing
     assert record.max_context_tokens.is_missing
     assert not record.decode_ceiling_tok_per_s.is_missing, "the ceiling needs no engine"
-    assert [n for n in record.notes if "is not known" in n]
+    assert [t.name for t in record.terms if t.bytes.is_missing] == ["kv_cache", "workspace", "runtime"]
+    assert "Nobody measured what llama.cpp takes" in " ".join(record.notes)
     refuse(record)
     blind = planned(machine=make.machine(free_bytes=None))
     assert blind.fits is None

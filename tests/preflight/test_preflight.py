@@ -85,6 +85,10 @@ class ScriptedWorld(LocalWorld):
         super().__init__()
         self.replies = replies or {}
 
+    def sleep(self, seconds: float) -> None:
+        """Long enough for the kernel's counters of processor time to move, which they do 100 times a second."""
+        time.sleep(min(seconds, 0.08))
+
     def run(self, argv: Sequence[str], *, timeout_s: float, env: Mapping[str, str] | None = None) -> Completed:
         if argv[0] not in self.replies:
             raise PrerequisiteError(f"cannot run `{argv[0]}`", why="no such file", fix="install it")

@@ -370,14 +370,14 @@ def test_aliases_that_would_grow_without_bound_are_refused_before_they_do() -> N
     assert found(bomb) == [(1, "")]
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(st.text(max_size=80))
 def test_any_text_is_a_recipe_or_a_clear_error(text: str) -> None:
     error = attempt(text)
     assert error is None or (error.what and error.why and error.fix)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.integers(0, 2000), st.binary(min_size=1, max_size=4))
 def test_a_damaged_recipe_is_a_recipe_or_a_clear_error(place: int, damage: bytes) -> None:
     data = dump_recipe(embedded_recipe()).encode()
@@ -430,7 +430,7 @@ RECIPES = st.builds(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(RECIPES)
 def test_writing_and_reading_gives_the_same_recipe(recipe: Recipe) -> None:
     text = dump_recipe(recipe)
@@ -438,7 +438,7 @@ def test_writing_and_reading_gives_the_same_recipe(recipe: Recipe) -> None:
     assert dump_recipe(parse_recipe(text, "r")) == text
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(RECIPES)
 def test_other_readers_of_yaml_read_what_we_wrote_the_same(recipe: Recipe) -> None:
     plain = yaml.safe_load(dump_recipe(recipe))

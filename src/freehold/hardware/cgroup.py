@@ -37,6 +37,11 @@ class MemoryLimit:
     path: str
 
     @property
+    def name(self) -> str:
+        """Name of the file alone; the group's own name belongs to this machine and goes into no record."""
+        return PurePosixPath(self.path).name
+
+    @property
     def free_bytes(self) -> int:
         """What is left, at least 0; the whole limit where the use is not told."""
         return max(0, self.limit_bytes - (self.used_bytes or 0))

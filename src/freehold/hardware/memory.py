@@ -52,9 +52,9 @@ def read_memory(root: Path = Path("/")) -> MemoryState:
     total, total_source = fields["MemTotal"], "MemTotal in /proc/meminfo"
     for limit in read_memory_limits(root):
         if limit.limit_bytes < total:
-            total, total_source = limit.limit_bytes, limit.path
+            total, total_source = limit.limit_bytes, f"{limit.name} of a control group"
         if free is not None and limit.free_bytes < free:
-            free, free_source = limit.free_bytes, f"limit in {limit.path} less what its group uses"
+            free, free_source = limit.free_bytes, f"{limit.name} of a control group less what it uses"
     return MemoryState(
         total_bytes=total,
         free_bytes=free,

@@ -131,7 +131,7 @@ def _contract(terms: Sequence[MemoryTerm], constants: MemoryConstants) -> Memory
     return MemoryContract(
         contract_free_bytes=calculate(
             "bytes_memory",
-            f"peak + the larger of {rule.share:.0%} of it and {format_memory(rule.min_bytes)}",
+            f"peak + the larger of {rule.share * 100:.0f} % of it and {format_memory(rule.min_bytes)}",
             lambda peak, share, minimum: peak + max(round(peak * share), minimum),
             peak=total,
             share=Evidence.assumed(rule.share, "share", source=rule.source or constants.source),
@@ -179,17 +179,21 @@ def _max_context(
 
     if is_met(limit):
         longest = limit
-        bound = "what the model was trained for; memory allows more" if trained else "the longest that is searched"
+        bound = (
+            "what the model was trained for; memory allows more"
+            if trained
+            else f"the search, which ends at {_MAX_CONTEXT_TOKENS:,} tokens"
+        )
     else:
         low, high = 0, -(-limit // step)  # in steps; low is met or zero, high is not met
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if is_met(middle * step) else (low, middle)
         longest = low * step
-        bound = f"memory, in steps of {step:,} tokens" if longest else "memory: not even the shortest one fits"
+        bound = f"memory, in steps of {step:,} tokens" if longest else "memory: not even the shortest fits"
     return calculate(
         "tokens",
-        f"longest context whose contract is met; the limit is {bound}",
+        f"the longest whose contract is met, limited by {bound}",
         lambda free_memory, needed_now: longest,
         free_memory=free,
         needed_now=now,
@@ -200,10 +204,7 @@ def _notes(
     recipe: Recipe, inventory: Inventory, facts: NodeFacts, constants: MemoryConstants, footprint: Footprint
 ) -> Iterator[str]:
     arch = inventory.architecture
-    for term in footprint.terms:
-        if term.bytes.is_missing:
-            yield f"The size of {term.name.replace('_', ' ')} is not known: {term.bytes.reason}."
-    if footprint.layout.note and not footprint.layout.recurrent_layers:
+    if footprint.layout.note:
         yield f"KV cache: {footprint.layout.note}."
     if constants.runtime is None:
         yield f"Nobody measured what {recipe.engine.name} takes beside weights and KV cache."

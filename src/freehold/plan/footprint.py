@@ -71,7 +71,7 @@ def estimate_footprint(
         terms.append(
             MemoryTerm(
                 name="state",
-                bytes=Evidence.not_measured(f"{layout.note}", "bytes_memory"),
+                bytes=Evidence.not_measured(layout.note, "bytes_memory"),
                 detail=f"{layout.recurrent_layers} layers × sequences × a size that is not in the header",
             )
         )

@@ -154,4 +154,4 @@ def _head_elements(num_kv_heads: int | None, head_dim: int | None, what: str) ->
 def _state_note(num_layers: int) -> str:
     if num_layers == 0:
         return ""
-    return f"{num_layers} layers keep a recurrent state whose size the header does not give; it is not counted"
+    return f"{num_layers} layers keep a recurrent state whose size the header does not give"

@@ -8,8 +8,9 @@ and the kernel's receive stamp of the request's last byte. Being late does there
     python benchmarks/known_server.py [--port 0] [--host 127.0.0.1]      prints {"port": …} when it listens
 
 Routes: ``POST /v1/completions`` and ``/v1/chat/completions`` (streamed scripts), ``GET /v1/models`` (the scripts),
-``GET /counters`` (tokens and requests served so far), ``GET /log`` (the log as JSONL, then emptied). A request's field
-``"user"`` becomes its ``id`` in the log; its field ``"script"`` may override any field of the script for this request.
+``GET /counters`` (tokens and requests served so far), ``GET /log`` (the log as JSONL, then emptied). Below
+``/chat-only`` there is the same without ``/completions``. A request's field ``"user"`` becomes its ``id`` in the log;
+its field ``"script"`` may override any field of the script for this request.
 
 Does not do: generating text, or anything a test of correctness of answers would need.
 """
@@ -177,7 +178,7 @@ def build(script: Script, name: str, *, is_chat: bool, is_cut: bool, max_tokens:
         data = chunk(done - count, count, finish)
         if not pieces:
             data = HEAD + data
-        is_broken = is_cut and done >= delivered // 2
+        is_broken = is_cut and delivered > 1 and done >= delivered // 2
         if is_last and not is_broken:
             usage: dict[str, Any] = {
                 "prompt_tokens": script.prompt_tokens,
@@ -305,12 +306,16 @@ class KnownServer:
 
     def answer(self, client: Client, head: bytes, body: bytes) -> None:
         method, target, _ = head.split(b"\r\n", 1)[0].decode().split(" ", 2)
+        is_chat_only = target.startswith("/chat-only/")
+        target = target.removeprefix("/chat-only")
         if method == "GET":
             self.answer_get(client, target)
             return
         request = json.loads(body)
         name = request.get("model", "plain")
-        if name not in SCRIPTS or not target.endswith("/completions"):
+        is_chat = target.endswith("/chat/completions")
+        has_route = is_chat or (target.endswith("/completions") and not is_chat_only)
+        if name not in SCRIPTS or not has_route:
             self.reply(client, 404, json.dumps({"error": {"message": f"no model {name!r} at {target}"}}))
             return
         overrides = request.get("script", {})
@@ -320,7 +325,6 @@ class KnownServer:
             return
         count = self.served[name] = self.served.get(name, 0) + 1
         is_cut = bool(script.cut_one_in) and count % script.cut_one_in == 0
-        is_chat = "/chat/" in target
         max_tokens = int(request.get("max_tokens", script.tokens))
         key = (script, name, is_chat, is_cut, max_tokens)
         if key not in self.built:

@@ -29,9 +29,12 @@ from freehold.client.trace import read_trace
 from freehold.client.wire import encode_request
 from freehold.errors import InputError, PrerequisiteError
 
-__all__ = ["StreamBatch", "stream", "stream_many"]
+__all__ = ["INTERRUPTED", "MAX_RESPONSE_BYTES", "StreamBatch", "stream", "stream_many"]
 
 MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
+"""Longest answer: some 200,000 chunks."""
+INTERRUPTED: Final = "interrupted"
+"""How the error of a request begins that Ctrl-C or the cancel event ended."""
 _TICK_S: Final = 0.1
 _LINGER_S: Final = 1.0
 """How long a server may keep the connection after it has said ``[DONE]``."""
@@ -219,7 +222,7 @@ class _Loop:
                 # Ctrl-C may have struck while a stream changed lists: it is then in both.
                 waiting = {index for index, _, _ in self._finished}
                 for connection, index in self._active.items():
-                    connection.abort("interrupted")
+                    connection.abort(INTERRUPTED)
                     if index not in waiting:
                         self._finished.append((index, connection, 0.0))
                 self._active.clear()

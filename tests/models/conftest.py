@@ -162,16 +162,22 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
 
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Clients that hang up are part of the tests."""
+
+
 @pytest.fixture
 def make_hub() -> Iterator[Callable[[Path], FakeHub]]:
     """Start a hub that serves a folder; all hubs end with the test."""
-    servers: list[ThreadingHTTPServer] = []
+    servers: list[Server] = []
 
     def start(root: Path) -> FakeHub:
         hub = FakeHub(root=root)
         handler = type("HandlerOfOneHub", (Handler,), {"hub": hub})
-        server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        server.daemon_threads = True
+        server = Server(("127.0.0.1", 0), handler)
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         servers.append(server)
         hub.url = f"http://127.0.0.1:{server.server_port}"

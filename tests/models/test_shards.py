@@ -152,7 +152,7 @@ def test_a_right_total_or_none_is_no_news(made: ModuleType, tmp_path: Path, tota
 
 def test_a_missing_shard_is_named(made: ModuleType, tmp_path: Path) -> None:
     (pair(made, tmp_path) / "model-00002-of-00002.safetensors").unlink()
-    fails(tmp_path, "1 of 2 shards are missing: model-00002-of-00002.safetensors", "download the missing files")
+    fails(tmp_path, "1 of 2 shards is missing: model-00002-of-00002.safetensors", "download the missing files")
 
 
 def test_one_tensor_in_two_safetensors_shards(made: ModuleType, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from freehold.models.formats import RawTensor, gguf_formats
 from freehold.models.gguf import read_gguf
 from freehold.models.roles import assign_roles
 from freehold.models.safetensors import read_safetensors
-from freehold.models.shards import Index, join_gguf, join_safetensors, parse_index
+from freehold.models.shards import Index, join_gguf, join_safetensors, parse_index, require_shards
 from freehold.progress import Listener, Progress, ignore
 from freehold.records.inventory import Architecture, FileEntry, GroupTotal, Inventory, Role, Tensor
 
@@ -53,7 +53,7 @@ def read_store(store: Store, files: CheckpointFiles, *, source: str, listener: L
     if files.index is not None:
         index = parse_index(files.index, _read_text(store, files.index))
         shards = index.shards
-        _check_present(store, shards, index)
+        require_shards(index, store.size_by_name, store.place)
     with _uncollected():
         if files.format == "gguf":
             content = _read_gguf_shards(store, shards, listener)
@@ -278,18 +278,6 @@ def _label_notes(files: CheckpointFiles, shards: Sequence[str], by_type: Mapping
         share, promised = by_type[largest][0] / total, by_type.get(labels[-1], [0, 0])[0] / total
         yield (
             f"the file's name says {labels[-1]}, which holds {promised:.0%} of the bytes; {largest} holds {share:.0%}"
-        )
-
-
-def _check_present(store: Store, shards: Sequence[str], index: Index) -> None:
-    missing = [name for name in shards if name not in store.size_by_name]
-    if missing:
-        raise CheckpointError(
-            f"{len(missing)} of {len(shards)} shards are missing: {', '.join(map(shown, missing[:4]))}"
-            + (" …" if len(missing) > 4 else ""),
-            why=f"{shown(index.name)} lists them, {shown(store.place)} does not hold them",
-            fix="download the missing files into the same folder",
-            facts={"missing": missing},
         )
 
 

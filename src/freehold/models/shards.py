@@ -8,7 +8,7 @@ Does not do: reading headers, or choosing files (``checkpoint.py``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NoReturn
@@ -19,7 +19,7 @@ from freehold.models.formats import RawTensor
 from freehold.models.gguf import GgufHeader
 from freehold.models.safetensors import SafetensorsHeader
 
-__all__ = ["Index", "join_gguf", "join_safetensors", "parse_index"]
+__all__ = ["Index", "join_gguf", "join_safetensors", "parse_index", "require_shards"]
 
 _name_of = itemgetter(0)
 _SPLIT_NUMBER, _SPLIT_COUNT, _SPLIT_TENSORS = "split.no", "split.count", "split.tensors.count"
@@ -73,6 +73,28 @@ def parse_index(name: str, data: bytes) -> Index:
     if isinstance(total, float) and total.is_integer():  # some writers compute it with floats
         total = int(total)
     return Index(name=name, shard_by_tensor=weight_map, total_bytes=total if type(total) is int else None)
+
+
+def require_shards(index: Index, present: Container[str], place: str) -> None:
+    """Refuse an index that names files which are not there.
+
+    Args:
+        index: The index.
+        present: File names of its folder.
+        place: What to call the folder in an error.
+
+    Raises:
+        CheckpointError: One is missing.
+    """
+    missing = [name for name in index.shards if name not in present]
+    if missing:
+        _fail(
+            f"{len(missing)} of {len(index.shards)} shards {'is' if len(missing) == 1 else 'are'} missing:"
+            f" {', '.join(map(shown, missing[:4]))}{' …' if len(missing) > 4 else ''}",
+            f"{shown(index.name)} lists them, {shown(place)} does not hold them",
+            {"missing": missing},
+            "download the missing files into the same folder",
+        )
 
 
 def join_safetensors(names: Sequence[str], headers: Sequence[SafetensorsHeader], index: Index | None) -> list[str]:

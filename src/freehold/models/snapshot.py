@@ -21,7 +21,7 @@ from freehold.models.bytesource import read_whole, shown
 from freehold.models.cache import cache_error, hold, load_note, require_space
 from freehold.models.checkpoint import CheckpointFiles, find_checkpoint
 from freehold.models.hub import FolderView, HubStore, Token, hub_errors
-from freehold.models.shards import parse_index
+from freehold.models.shards import parse_index, require_shards
 from freehold.progress import Listener, Progress
 from freehold.records.folder import write_whole
 from freehold.world import World, utc_text
@@ -98,7 +98,9 @@ def fetch_snapshot(
 def _indexed(view: FolderView, files: CheckpointFiles) -> tuple[str, ...]:
     assert files.index is not None
     with closing(view.open(files.index)) as file:
-        return parse_index(files.index, read_whole(file, limit_bytes=_MAX_INDEX_BYTES)).shards
+        index = parse_index(files.index, read_whole(file, limit_bytes=_MAX_INDEX_BYTES))
+    require_shards(index, view.size_by_name, view.place)
+    return index.shards
 
 
 def _companions(view: FolderView, files: CheckpointFiles, weights: tuple[str, ...]) -> list[str]:

@@ -21,6 +21,12 @@ from freehold_kernels.reference.activation import Activation
 __all__ = ["LinearQ8", "RoutedExpertsIQ1S"]
 
 
+def _finish_packing(device: torch.device) -> None:
+    # a kernel may ask for its weights while the one before it still runs: none may still be writing them
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 class RoutedExpertsIQ1S:
     """The routed experts of one layer, with IQ1_S weights."""
 
@@ -47,6 +53,7 @@ class RoutedExpertsIQ1S:
         self.activation = activation
         self.hidden = torch.zeros(MAX_PAIRS, blocks2 * 256, dtype=torch.float32, device=gate_up.device)
         self.barrier = torch.zeros(1, dtype=torch.int32, device=gate_up.device)
+        _finish_packing(gate_up.device)
 
     def __call__(
         self, x: torch.Tensor, expert_ids: torch.Tensor, expert_weights: torch.Tensor, *, split: bool = False
@@ -82,6 +89,7 @@ class LinearQ8:
         num_blocks = num_sms(device.index) if device.type == "cuda" else 1
         self.parts = torch.zeros(num_blocks, 2, 8, 16, dtype=torch.float32, device=device)
         self.counters = torch.zeros(self.packed.quants.shape[0], dtype=torch.int32, device=device)
+        _finish_packing(device)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return ``reference.linear.linear`` in x's dtype."""

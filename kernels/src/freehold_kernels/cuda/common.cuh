@@ -99,8 +99,8 @@ __device__ __forceinline__ void mma_s8(int (&d)[4], u32 a0, u32 a1, u32 a2, u32 
 }
 
 // One warp turns 256 activations into integers of two signed base-256 digits: x ≈ scale · (256 · high + low).
-// Lane l holds elements 8l … 8l+7. `limit` bounds the integers; all 256 share one scale. The bits of |x| are compared as
-// integers, so that a NaN or Inf becomes the maximum and poisons the scale instead of vanishing.
+// Lane l holds elements 8l … 8l+7. `limit` bounds the integers; all 256 share one scale. A NaN or Inf becomes the
+// maximum (NaN's bits are above all others) and poisons the scale instead of vanishing.
 struct Digits {
     u32 high[2], low[2];  // four elements a word
     int sum;              // of the lane's eight integers
@@ -108,11 +108,10 @@ struct Digits {
 };
 
 __device__ __forceinline__ Digits make_digits(const float (&v)[8], float limit) {
-    u32 top = 0;
+    float top = fabsf(v[0]);
 #pragma unroll
-    for (int k = 0; k < 8; k++) top = max(top, __float_as_uint(v[k]) & 0x7fffffffu);
-    top = __reduce_max_sync(FULL_MASK, top);
-    float amax = __uint_as_float(top);
+    for (int k = 1; k < 8; k++) asm("max.NaN.f32 %0, %0, %1;" : "+f"(top) : "f"(fabsf(v[k])));
+    float amax = __uint_as_float(__reduce_max_sync(FULL_MASK, __float_as_uint(top)));
     Digits out;
     bool tiny = amax < 1e-30f;  // 1 / amax would overflow; such a block is zero for any purpose
     float reciprocal;
@@ -135,6 +134,12 @@ __device__ __forceinline__ Digits make_digits(const float (&v)[8], float limit) 
     }
     return out;
 }
+
+// Programmatic dependent launch. A block says at once that the next kernel may be prepared, and waits for the kernels
+// before it where it first touches what they wrote; weights and tables do not depend on them. Without the launch
+// attribute both do nothing.
+__device__ __forceinline__ void let_next_launch() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+__device__ __forceinline__ void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 // First of the units that part `index` of `parts` takes, and who takes unit n: equal contiguous shares.
 // `parts` is a compile-time constant wherever speed matters; total · parts stays below 2^32 (the launcher checks).

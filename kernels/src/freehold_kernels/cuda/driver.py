@@ -19,6 +19,7 @@ __all__ = ["Function", "load_function"]
 
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, cuda.h
 _COOPERATIVE = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE, cuda.h
+_OVERLAP = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, cuda.h
 
 
 class _Attribute(ctypes.Structure):  # CUlaunchAttribute: id, padding to 8, a 64-byte union
@@ -67,23 +68,29 @@ class Function:
     num_threads: int
     shared_bytes: int
 
-    def launch(self, arguments: ctypes.Structure, *, num_blocks: int, stream: int, cooperative: bool) -> None:
+    def launch(
+        self, arguments: ctypes.Structure, *, num_blocks: int, stream: int, cooperative: bool, overlap: bool
+    ) -> None:
         """Start the kernel with one structure as its only parameter.
 
         Args:
             arguments: Copied by the driver before this returns.
             num_blocks: Grid size.
             stream: The CUstream as an integer.
+            overlap: The kernel may be prepared, and its weights asked for, while the one before it still runs.
             cooperative: All blocks must be resident together; the driver refuses a grid too large for that.
 
         Raises:
             DeviceError: The driver refused.
         """
         config = _Config(num_blocks, 1, 1, self.num_threads, 1, 1, self.shared_bytes, stream, None, 0)
-        if cooperative:
-            attribute = _Attribute(id=_COOPERATIVE)
-            attribute.value[0] = 1
-            config.attributes, config.num_attributes = ctypes.pointer(attribute), 1
+        wanted = [number for number, is_on in ((_COOPERATIVE, cooperative), (_OVERLAP, overlap)) if is_on]
+        attributes = (_Attribute * len(wanted))()
+        for attribute, number in zip(attributes, wanted, strict=True):
+            attribute.id, attribute.value[0] = number, 1
+        if wanted:
+            config.attributes = ctypes.cast(attributes, ctypes.POINTER(_Attribute))
+            config.num_attributes = len(wanted)
         parameters = (ctypes.c_void_p * 1)(ctypes.addressof(arguments))
         code = _library().cuLaunchKernelEx(ctypes.byref(config), ctypes.c_void_p(self.handle), parameters, None)
         _check(code, f"starting {num_blocks} blocks of {self.num_threads} threads")

@@ -256,14 +256,16 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) iq1_s_moe(const __gr
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, r = lane >> 2, q = lane & 3;
     const int column_offset = ((lane >> 2) & 1) * 64 + q * 16;  // the lane's digit and k-slots within a block of digits
 
-    // everything that depends on nothing is asked for first
+    let_next_launch();
+    for (int i = threadIdx.x; i < 512; i += WARPS * 32) ((uint4*)codebook_entries)[i] = ((const uint4*)a.codebook)[i];
+    wait_for_previous();
+    // everything that depends on nothing more is asked for first
     int id = -1;
     float weight = 0.0f;
     if (threadIdx.x < NUM_PAIRS) {
         id = a.ids[threadIdx.x];
         weight = a.weights[threadIdx.x];
     }
-    for (int i = threadIdx.x; i < 512; i += WARPS * 32) ((uint4*)codebook_entries)[i] = ((const uint4*)a.codebook)[i];
     const int x_jobs = (a.phases & 1) ? TOKENS * BLOCKS1 : 0;
     RawEight raw[BATCH];
     auto load_x = [&](int b) { return load_eight(a.x, (b / BLOCKS1) * a.x_stride + b % BLOCKS1 * 256 + lane * 8); };

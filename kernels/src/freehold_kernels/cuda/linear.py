@@ -17,6 +17,7 @@ from freehold_kernels.errors import InputError
 __all__ = ["linear_defines", "linear_q8_0", "linear_tokens_per_launch"]
 
 _NUM_WARPS = 16
+_OVERLAP = True
 _MAX_TOKENS = 8
 _SHARED_BYTES = 224 << 10
 _WHOLE_TILES_LIMIT = 1.25
@@ -113,7 +114,7 @@ def linear_q8_0(
             x_stride=x.stride(0),
             out_stride=out.stride(0),
         )
-        function.launch(arguments, num_blocks=num_blocks, stream=stream, cooperative=False)
+        function.launch(arguments, num_blocks=num_blocks, stream=stream, cooperative=False, overlap=_OVERLAP)
     return out
 
 

@@ -22,6 +22,7 @@ __all__ = ["MAX_PAIRS", "MAX_TOKENS", "MoeShape", "iq1_codebook_words", "routed_
 MAX_TOKENS = 8  # columns of a tensor-core product ÷ two digits, twice
 MAX_PAIRS = 128  # (token, expert) pairs a block sorts in shared memory
 _NUM_WARPS = 16
+_OVERLAP = True
 _DIGIT_BYTES = 576
 _SHARED_BYTES = 210 << 10  # of 227 KiB on sm_90; 16 KiB hold the codebook, aligned, and the pair lists
 _ROUTING_DTYPES = (torch.int32, torch.float32)
@@ -200,7 +201,7 @@ def routed_experts_iq1_s(
         )
         for phases in (1, 2) if split else (3,):
             arguments.phases = phases
-            function.launch(arguments, num_blocks=num_blocks, stream=stream, cooperative=phases == 3)
+            function.launch(arguments, num_blocks=num_blocks, stream=stream, cooperative=phases == 3, overlap=_OVERLAP)
     return out
 
 

@@ -67,7 +67,7 @@ __device__ __forceinline__ void multiply_unit(const Unit& u, const u8* const (&d
     }
 }
 
-extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) q8_0_linear(const __grid_constant__ LinearArgs a) {
+extern "C" __global__ void __launch_bounds__(WARPS * 32, 16 / WARPS) q8_0_linear(const __grid_constant__ LinearArgs a) {
     extern __shared__ __align__(128) u8 shared[];
     __shared__ int segment_tile[2 * WARPS];
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, r = lane >> 2, q = lane & 3;
@@ -81,6 +81,11 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) q8_0_linear(const __
     const int first = block_first + share_start(block_last - block_first, warp, WARPS);
     const int last = block_first + share_start(block_last - block_first, warp + 1, WARPS);
 
+    let_next_launch();
+    Unit next;  // weights do not depend on the kernels before this one
+    if (first < last) next = load_unit(a, first);
+    wait_for_previous();
+
     RawEight raw[BATCH];
     auto load_x = [&](int b) {
         int column = b % UNITS * 256 + lane * 8;
@@ -89,8 +94,6 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) q8_0_linear(const __
 #pragma unroll
     for (int k = 0; k < BATCH; k++)
         if (warp + k * WARPS < JOBS) raw[k] = load_x(warp + k * WARPS);
-    Unit next;
-    if (first < last) next = load_unit(a, first);
 
     u8* digits = shared;  // [token][unit]
     float* scales = (float*)(digits + JOBS * BLOCK_DIGIT_BYTES);

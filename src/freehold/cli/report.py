@@ -10,15 +10,15 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["REPORT_FILES_SCHEMA", "report"]
-
-REPORT_FILES_SCHEMA = "freehold.report_files/1"
+__all__ = ["report"]
 
 
 def report(
     run: Annotated[Path, typer.Argument(help="Run folder, such as one under `runs/`.", show_default=False)],
     opens: Annotated[bool, typer.Option("--open", help="Open the page in the browser of this machine.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print where the files are, and their hashes.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the two files' entries in the run's manifest.")
+    ] = False,
 ) -> None:
     """Render the page and the summary of a run again from its records.
 
@@ -33,8 +33,7 @@ def report(
     with folder.lock():
         files = write_report(folder)
     if as_json:
-        paths = {path.name: str(path.resolve()) for path in (files.html, files.markdown)}
-        write_json({"schema": REPORT_FILES_SCHEMA, "files": paths, "sha256": dict(files.sha256_by_file)})
+        write_json({"schema": "freehold.manifest/1", "files": files.entries})
     else:
         from rich.console import Console
 

@@ -28,12 +28,12 @@ class ReportFiles:
     Args:
         html: The page.
         markdown: The same in Markdown.
-        sha256_by_file: Hash of both, by base name.
+        entries: What the manifest says about both: ``sha256`` and ``bytes`` by base name.
     """
 
     html: Path
     markdown: Path
-    sha256_by_file: Mapping[str, str]
+    entries: Mapping[str, Mapping[str, str | int]]
 
 
 def write_report(folder: RunFolder) -> ReportFiles:
@@ -58,15 +58,16 @@ def write_report(folder: RunFolder) -> ReportFiles:
     }
     for name, data in contents.items():
         write_whole(folder.path / name, data)
-    _enter(folder, contents)
+    entries = {name: {"sha256": sha256_hex(data), "bytes": len(data)} for name, data in contents.items()}
+    _enter(folder, entries)
     return ReportFiles(
         html=folder.path / html,
         markdown=folder.path / markdown,
-        sha256_by_file={name: sha256_hex(data) for name, data in contents.items()},
+        entries=entries,
     )
 
 
-def _enter(folder: RunFolder, contents: Mapping[str, bytes]) -> None:
+def _enter(folder: RunFolder, entries: Mapping[str, Mapping[str, str | int]]) -> None:
     """Enter the two files into the manifest and leave its other entries alone.
 
     Hashing everything anew would declare files correct that were changed since they were written, and the next report
@@ -75,9 +76,7 @@ def _enter(folder: RunFolder, contents: Mapping[str, bytes]) -> None:
     path = folder.path / MANIFEST
     try:
         document = json.loads(path.read_bytes())
-        entries = document["files"]
-        entries |= {name: {"sha256": sha256_hex(data), "bytes": len(data)} for name, data in contents.items()}
-        document["files"] = dict(sorted(entries.items()))
+        document["files"] = dict(sorted({**document["files"], **entries}.items()))
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return  # missing or broken, which the report itself says
     write_whole(path, (json.dumps(document, indent=1) + "\n").encode())

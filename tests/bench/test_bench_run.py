@@ -155,7 +155,7 @@ def test_no_prompt_begins_like_another_and_a_seed_repeats_them(known: Known, run
 
 def test_classes_take_turns(known: Known, run: Run) -> None:
     run(known("plain"), replace(SMALL, requests=4, warmup=0))
-    samples = sorted(read_samples(run.tmp_path / "bench.jsonl"), key=lambda s: s.trace.sent_at_s)
+    samples = sorted(read_samples(run.tmp_path / "bench.jsonl"), key=lambda s: s.sent_at_s)
     assert [s.key.prompt_class[0] for s in samples] == list("cppccppc")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from freehold.bench.samples import Sample, SampleKey, decode_sample, encode_sample
+from freehold.bench.samples import Sample, SampleKey, encode_sample
 from freehold.bench.summary import measure_throughput, summarise
 from freehold.client.api import StreamEvent, StreamTrace, Usage
 from freehold.evidence import Evidence
@@ -51,7 +51,7 @@ def sample(
         nonce="n",
         requested_tokens=requested,
     )
-    return decode_sample(encode_sample(key, trace))
+    return encode_sample(key, trace).sample
 
 
 def arms(samples: Sequence[Sample], ceiling: Evidence = NO_CEILING, planned: int | None = None) -> tuple[BenchArm, ...]:

@@ -127,7 +127,7 @@ def bench(
         )
     facts |= {
         "load after": _load_text(read_load()),
-        "arrivals stamped by": " and ".join(sorted({s.trace.stamp for s in samples if s.is_good})) or "nobody",
+        "arrivals stamped by": " and ".join(sorted({s.stamp for s in samples if s.is_good})) or "nobody",
         "asked by": session.style.value if session.style is not None else "nothing",
         "seed": str(seed),
         **{f"{name} prompts": load_prompts(name).sha256[:12] for name in request.prompt_classes},
@@ -244,6 +244,7 @@ class _Session:
             timeout_s=self.timeout_s,
             on_trace=keep,
             tls=self.tls,
+            keeps_traces=False,
         )
         if not block.is_warmup and not batch.is_interrupted:
             delivered = sum(

@@ -1,8 +1,7 @@
 """The raw truth of a benchmark on disk: one JSON line per request, written the moment it is finished.
 
 A line holds the figures of the request and, beside them, every arrival and every piece of text, so that all figures
-can be made again from the file. The figures in use are always those made from the line as it was written: what a later
-reading finds cannot differ. Read :func:`encode_sample`, then :func:`read_samples`.
+can be made again from the file, the same to the last bit. Read :func:`encode_sample`, then :func:`read_samples`.
 
 Does not do: arms and intervals (``bench/summary.py``).
 """
@@ -22,7 +21,16 @@ from freehold.client.api import StreamEvent, StreamTrace, Usage
 from freehold.client.stream import INTERRUPTED
 from freehold.errors import InputError, PrerequisiteError
 
-__all__ = ["Sample", "SampleFile", "SampleKey", "decode_sample", "encode_sample", "read_samples"]
+__all__ = [
+    "EncodedSample",
+    "Sample",
+    "SampleFile",
+    "SampleKey",
+    "decode_sample",
+    "decode_trace",
+    "encode_sample",
+    "read_samples",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,16 +60,30 @@ class SampleKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One request: which, what arrived, and what that means."""
+    """One request: which, when, and what it means. Its events stay on disk.
+
+    Args:
+        key: Which request.
+        metrics: Its figures.
+        sent_at_s: When it was sent, on the clock of the arrivals.
+        ended_at_s: Arrival of the last byte.
+        stamp: How arrivals were stamped.
+        read_lag_s: The longest an arrival waited to be read.
+        is_interrupted: Whether Ctrl-C ended it.
+    """
 
     key: SampleKey
-    trace: StreamTrace
     metrics: RequestMetrics
+    sent_at_s: float
+    ended_at_s: float
+    stamp: str
+    read_lag_s: float
+    is_interrupted: bool
 
     @property
     def is_counted(self) -> bool:
         """Whether it belongs to the figures: neither warm-up nor ended by an interruption."""
-        return not self.key.is_warmup and not (self.trace.error or "").startswith(INTERRUPTED)
+        return not self.key.is_warmup and not self.is_interrupted
 
     @property
     def is_good(self) -> bool:
@@ -69,14 +91,26 @@ class Sample:
         return self.is_counted and self.metrics.error is None
 
 
-def encode_sample(key: SampleKey, trace: StreamTrace) -> bytes:
-    """One line of the samples file, its newline included.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedSample:
+    """A request and the line that holds it, newline included."""
 
-    Arrivals are nanoseconds after ``sent_at_s``; columns that are empty for all events are left out.
+    sample: Sample
+    line: bytes
+
+
+def encode_sample(key: SampleKey, trace: StreamTrace) -> EncodedSample:
+    """Measure a request and write it down.
+
+    Arrivals are nanoseconds after ``sent_at_s``; columns that are empty for all events are left out. A trace whose
+    arrivals do not survive that way of writing is measured as it will be read.
     """
     raw = _encode_trace(trace)
-    metrics = measure_request(_decode_trace(raw), key.requested_tokens)
-    line: dict[str, object] = {
+    if any(_arrival_s(trace.sent_at_s, n) != e.at_s for n, e in zip(raw["at_ns"], trace.events, strict=True)):
+        trace = _decode_trace(raw)
+    sample = _sample(key, trace)
+    metrics = sample.metrics
+    row: dict[str, object] = {
         "index": key.index,
         "prompt_class": key.prompt_class,
         "concurrency": key.concurrency,
@@ -97,9 +131,29 @@ def encode_sample(key: SampleKey, trace: StreamTrace) -> bytes:
         "flags": [flag.text for flag in metrics.flags],
         "trace": raw,
     }
-    return (json.dumps(line, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n").encode(
-        "utf-8", "surrogatepass"
+    text = json.dumps(row, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return EncodedSample(sample=sample, line=text.encode("utf-8", "surrogatepass") + b"\n")
+
+
+def _sample(key: SampleKey, trace: StreamTrace) -> Sample:
+    return Sample(
+        key=key,
+        metrics=measure_request(trace, key.requested_tokens),
+        sent_at_s=trace.sent_at_s,
+        ended_at_s=trace.ended_at_s,
+        stamp=trace.stamp,
+        read_lag_s=trace.read_lag_s,
+        is_interrupted=(trace.error or "").startswith(INTERRUPTED),
     )
+
+
+def decode_trace(line: bytes) -> StreamTrace:
+    """The raw part of a line.
+
+    Raises:
+        ValueError: It is no line of a samples file.
+    """
+    return _decode_line(line)[1]
 
 
 def decode_sample(line: bytes) -> Sample:
@@ -108,6 +162,14 @@ def decode_sample(line: bytes) -> Sample:
     Raises:
         ValueError: It is no line of a samples file.
     """
+    key, trace = _decode_line(line)
+    try:
+        return _sample(key, trace)
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from None
+
+
+def _decode_line(line: bytes) -> tuple[SampleKey, StreamTrace]:
     try:
         row = json.loads(line.decode("utf-8", "surrogatepass"))
         key = SampleKey(
@@ -120,8 +182,7 @@ def decode_sample(line: bytes) -> Sample:
             nonce=str(row["nonce"]),
             requested_tokens=int(row["requested_tokens"]),
         )
-        trace = _decode_trace(row["trace"])
-        return Sample(key=key, trace=trace, metrics=measure_request(trace, key.requested_tokens))
+        return key, _decode_trace(row["trace"])
     except (KeyError, TypeError, AttributeError, RecursionError, OverflowError, IndexError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None
 
@@ -198,7 +259,8 @@ class SampleFile:
         """
         if key.index in self.samples:
             return self.samples[key.index]
-        line = encode_sample(key, trace)
+        encoded = encode_sample(key, trace)
+        line = encoded.line
         try:
             written = os.write(self._descriptor, line)
             if written != len(line):
@@ -207,9 +269,8 @@ class SampleFile:
             os.ftruncate(self._descriptor, self._size)
             raise _cannot_write(self.path, error) from None
         self._size += written
-        sample = decode_sample(line)
-        self.samples[key.index] = sample
-        return sample
+        self.samples[key.index] = encoded.sample
+        return encoded.sample
 
 
 def _cannot_write(path: Path, error: OSError) -> PrerequisiteError:
@@ -233,7 +294,11 @@ _DEFAULTS: Final[Mapping[str, object]] = {
 """What an event has in a column that is left out."""
 
 
-def _encode_trace(trace: StreamTrace) -> dict[str, object]:
+def _arrival_s(sent_at_s: float, offset_ns: int) -> float:
+    return sent_at_s + offset_ns * 1e-9
+
+
+def _encode_trace(trace: StreamTrace) -> dict[str, Any]:
     events = trace.events
     columns: dict[str, list[object]] = {
         "text": [event.text for event in events],
@@ -283,7 +348,7 @@ def _decode_trace(raw: Mapping[str, Any]) -> StreamTrace:
         status=int(raw["status"]),
         events=tuple(
             StreamEvent(
-                at_s=sent_at_s + at_ns * 1e-9,
+                at_s=_arrival_s(sent_at_s, at_ns),
                 text=texts[i],
                 reasoning=reasonings[i],
                 tool_call=tool_calls[i],

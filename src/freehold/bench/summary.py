@@ -54,7 +54,7 @@ def measure_throughput(samples: Sequence[Sample]) -> Throughput:
         blocks.setdefault(sample.key.block, []).append(sample)
     wall_s = 0.0
     for block in blocks.values():
-        begin = min(sample.trace.sent_at_s for sample in block)
+        begin = min(sample.sent_at_s for sample in block)
         wall_s += max(_last_s(sample) for sample in block) - begin
     return Throughput(
         tokens=sum(sample.metrics.output_tokens for sample in samples if sample.is_good),
@@ -67,8 +67,8 @@ def measure_throughput(samples: Sequence[Sample]) -> Throughput:
 def _last_s(sample: Sample) -> float:
     """Last token of a good request; of a failed one, when it was over."""
     if sample.metrics.e2e_s is not None:
-        return sample.trace.sent_at_s + sample.metrics.e2e_s
-    return max(sample.trace.ended_at_s, sample.trace.sent_at_s)
+        return sample.sent_at_s + sample.metrics.e2e_s
+    return max(sample.ended_at_s, sample.sent_at_s)
 
 
 def summarise(
@@ -109,7 +109,7 @@ def _arm(
     prompt_class, concurrency = key
     counted = [sample for sample in group if sample.is_counted]
     good = [sample for sample in counted if sample.is_good]
-    stamps = {sample.trace.stamp for sample in good}
+    stamps = {sample.stamp for sample in good}
     how = "kernel receive stamps" if stamps == {"kernel"} else "clock read after each arrival"
     source = f"stream at the client, {how}; {prompt_class} prompts, concurrency {concurrency}"
     empty = f"all {len(counted)} requests failed" if counted else "the benchmark ended before this arm began"
@@ -282,10 +282,10 @@ def _grouped(cases: Sequence[tuple[int, str]], total: int, verb: str = "") -> st
 def _client_flags(good: Sequence[Sample]) -> list[str]:
     """Whether this program itself was too slow, or had no stamps from the kernel."""
     found = []
-    if any(sample.trace.stamp != "kernel" for sample in good):
+    if any(sample.stamp != "kernel" for sample in good):
         found.append("arrivals were stamped after they were read, so times hold the client's own delay")
     gaps = [gap for sample in good for gap in sample.metrics.itl_s]
-    lag_s = max((sample.trace.read_lag_s for sample in good), default=0.0)
+    lag_s = max((sample.read_lag_s for sample in good), default=0.0)
     if gaps and lag_s > max(_LAG_S, _LAG_SHARE * statistics.median(gaps)):
         found.append(
             f"the client could not keep up: an arrival waited {format_duration(lag_s)} to be read; "

@@ -49,7 +49,7 @@ class StreamBatch:
     """Streams that were run together.
 
     Args:
-        traces: One per payload, in the payloads' order; None for a request that was never sent.
+        traces: One per payload, in the payloads' order; None for a request that was never sent, or was not kept.
         is_interrupted: Whether Ctrl-C or the cancel event ended it; requests then in flight have an ``error``.
     """
 
@@ -125,6 +125,7 @@ def stream_many(
     tls: ssl.SSLContext | None = None,
     max_response_bytes: int = MAX_RESPONSE_BYTES,
     clock: ArrivalClock | None = None,
+    keeps_traces: bool = True,
 ) -> StreamBatch:
     """Run streamed requests with a fixed number in flight: as one ends, the next begins (closed loop).
 
@@ -142,6 +143,7 @@ def stream_many(
         tls: Settings for ``https``; the system's certificates by default.
         max_response_bytes: Longest answer that is accepted.
         clock: How arrivals are stamped; in the kernel by default, where the platform can.
+        keeps_traces: Whether the result holds the traces; without, each lives only as long as ``on_trace`` keeps it.
 
     Returns:
         All traces. On Ctrl-C too: sockets are closed, what is finished is kept, ``is_interrupted`` says so.
@@ -166,6 +168,7 @@ def stream_many(
         on_trace=on_trace,
         cancel=cancel,
         max_response_bytes=max_response_bytes,
+        keeps_traces=keeps_traces,
         secret=endpoint.api_key.reveal() if endpoint.api_key is not None else None,
     )
     return loop.run()
@@ -186,6 +189,7 @@ class _Loop:
         on_trace: Callable[[int, StreamTrace], None] | None,
         cancel: threading.Event | None,
         max_response_bytes: int,
+        keeps_traces: bool,
         secret: str | None,
     ) -> None:
         self._target = target
@@ -197,6 +201,7 @@ class _Loop:
         self._on_trace = on_trace
         self._cancel = cancel
         self._max_response_bytes = max_response_bytes
+        self._keeps_traces = keeps_traces
         self._secret = secret
         self._selector = selectors.DefaultSelector()
         self._next = 0
@@ -314,7 +319,8 @@ class _Loop:
         trace = read_trace(connection.received())
         if self._secret and trace.error is not None and self._secret in trace.error:
             trace = replace(trace, error=trace.error.replace(self._secret, "…"))
-        self._traces[index] = trace
+        if self._keeps_traces:
+            self._traces[index] = trace
         if self._on_trace is not None:
             self._on_trace(index, trace)
         self._finished.popleft()

@@ -54,7 +54,10 @@ class Received:
 class _Reader:
     """Collects events, usage and complaints while the fragments are walked through."""
 
-    def __init__(self) -> None:
+    def __init__(self, sent_ns: int) -> None:
+        # Arrivals are offsets from the sending, so that one stored as an offset comes back as the same number.
+        self._sent_ns = sent_ns
+        self._sent_at_s = sent_ns * _NS
         self.events: list[StreamEvent] = []
         self.usage = Usage()
         self.timings: Mapping[str, float] = {}
@@ -69,7 +72,7 @@ class _Reader:
             self.is_done = True
             return
         try:
-            delta = read_delta(data, raw.at_ns * _NS)
+            delta = read_delta(data, self._sent_at_s + (raw.at_ns - self._sent_ns) * _NS)
         except ValueError as error:
             self.fail(f"event {len(self.events) + 1} is no chunk of an answer ({error}): {_quote(data)}")
             return
@@ -93,7 +96,8 @@ class _Reader:
 
 def read_trace(received: Received) -> StreamTrace:
     """Read one connection's bytes as a streamed answer; what is wrong with it goes into ``error``, never raised."""
-    reader = _Reader()
+    sent_ns = received.sent_ns if received.sent_ns is not None else received.ended_ns
+    reader = _Reader(sent_ns)
     parser = EventParser()
     is_stream = False
     intake = received.intake
@@ -119,7 +123,6 @@ def read_trace(received: Received) -> StreamTrace:
     if intake.error is not None:
         reader.fail(intake.error)
 
-    sent_ns = received.sent_ns if received.sent_ns is not None else received.ended_ns
     last_ns = intake.last_ns if intake.last_ns is not None else received.ended_ns
     has_finish = any(event.finish_reason for event in reader.events)
     ended_well = is_stream and (reader.is_done or (has_finish and missing is None and received.failure is None))

@@ -40,6 +40,7 @@ COMMANDS = {
     "verify": "Check again whether a run's server answers as its checkpoint should.",
     "bench": "Measure again how fast a run's verified server is, as its client sees it.",
     "report": "Render the page and the summary of a run again from its records.",
+    "catalog": "Show the hardware and the models that can be planned without having them.",
 }
 """Name and one-line help, in the order of the journey; a test compares each with the command's own docstring."""
 

@@ -1,0 +1,101 @@
+"""What one token, or one sequence, leaves in memory while it is served: keys and values, latents, recurrent state.
+
+An item says in how many layers, how many elements, whether per token or per sequence, how far back it is kept, and
+whether it is divided by heads between ranks or kept whole on each. Read :class:`ContextItem`, then
+:func:`items_of_inventory`.
+
+Does not do: bytes per rank (``plan/residency.py``), or sizes that neither a header nor the catalogue states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from freehold.records.inventory import Inventory, Role, Tensor
+
+__all__ = ["ContextItem", "items_of_inventory"]
+
+_RECURRENT = frozenset({Role.SSM_PROJ, Role.SSM_STATE})
+_ATTENTION = frozenset({Role.ATTN_QKV, Role.ATTN_MLA})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextItem:
+    """One kind of thing that is kept while a sequence lives.
+
+    Args:
+        name: ``keys_values``, ``mla_latent``, ``linear_state`` …
+        layers: Layers that keep it.
+        elements: Elements per layer and token, or per layer and sequence.
+        type: Storage unless the recipe says otherwise: ``bf16``, ``f32`` … (``data/kv_types.toml``).
+        per: What it is kept for.
+        tokens_per_entry: Tokens that share one entry; 1 unless the model compresses its cache.
+        window_tokens: Entries of older tokens are dropped; None keeps all.
+        heads: Heads that ranks divide between them; None means that every rank keeps all of it.
+        is_kv: Whether it is cache that a KV type applies to; recurrent state is not.
+        source: Where its size comes from.
+    """
+
+    name: str
+    layers: int
+    elements: int
+    type: str = "bf16"
+    per: Literal["token", "sequence"] = "token"
+    tokens_per_entry: int = 1
+    window_tokens: int | None = None
+    heads: int | None = None
+    is_kv: bool = True
+    source: str = "the checkpoint's header"
+
+
+def items_of_inventory(inventory: Inventory) -> tuple[tuple[ContextItem, ...], tuple[str, ...]]:
+    """What a checkpoint's own header says is kept, and what it does not say.
+
+    Args:
+        inventory: The checkpoint.
+
+    Returns:
+        The items, and one sentence for each size that is not known.
+    """
+    arch = inventory.architecture
+    recurrent = _layers_with(inventory.tensors, _RECURRENT)
+    attention = _layers_with(inventory.tensors, _ATTENTION)
+    unknown = []
+    if recurrent:
+        unknown.append(
+            f"{len(recurrent)} layers keep a recurrent state whose size the header does not give; it is not counted."
+        )
+    if arch.kv_lora_rank is not None:
+        if arch.rope_head_dim is None:
+            return (), (*unknown, "The header does not say how wide the rotary key beside the latent is.")
+        latent_layers = _layers_with(inventory.tensors, frozenset({Role.ATTN_MLA}))
+        layers = len(latent_layers) or arch.num_layers or 0
+        item = ContextItem(name="mla_latent", layers=layers, elements=arch.kv_lora_rank + arch.rope_head_dim)
+        return (item,), tuple(unknown)
+    if arch.num_kv_heads is None or arch.head_dim is None or arch.num_layers is None:
+        return (), (*unknown, "The header does not say how many key/value heads there are, or how wide they are.")
+    value_dim = arch.head_dim if arch.value_head_dim is None else arch.value_head_dim
+    num_layers = len(attention - recurrent) or (0 if recurrent else arch.num_layers)
+    if recurrent & attention:
+        unknown.append(
+            f"{len(recurrent & attention)} layers hold attention and recurrent tensors; which of them "
+            "cache keys and values is not said."
+        )
+    if arch.sliding_window is not None:
+        unknown.append(
+            f"Some layers look back only {arch.sliding_window:,} tokens; the header does not say which, so all are "
+            "counted with the whole context: an upper bound."
+        )
+    item = ContextItem(
+        name="keys_values",
+        layers=num_layers,
+        elements=arch.num_kv_heads * (arch.head_dim + value_dim),
+        heads=arch.num_kv_heads,
+    )
+    return (item,), tuple(unknown)
+
+
+def _layers_with(tensors: Iterable[Tensor], roles: frozenset[Role]) -> set[int]:
+    return {t.layer for t in tensors if t.layer is not None and t.role in roles}

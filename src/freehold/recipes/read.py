@@ -274,9 +274,11 @@ class _Reading:
         if found is _MISSING or found == expected:
             return found
         return self.report(
-            path, node, f"`freehold: {found}` is another recipe format, this freehold reads {expected}",
+            path,
+            node,
+            f"`freehold: {found}` is another recipe format, this freehold reads {expected}",
             f"write `freehold: {expected}` and follow that format, or use a freehold that reads {found}",
-        )  # fmt: skip
+        )
 
     def _scalar(self, kinds: tuple[type, ...], node: Node, path: str, rule: str) -> Any:
         from yaml.nodes import ScalarNode

@@ -250,8 +250,9 @@ class _Reader:
         window = self._window
         while count:
             data, position = window.data, window.position
-            last = len(data) - 8
+            last, begun = len(data) - 8, position
             while count and position <= last:
+                begun = position
                 position += 8 + unpack(data, position)[0]
                 count -= 1
             if position <= len(data):
@@ -259,7 +260,8 @@ class _Reader:
                 if count:
                     window.claim(8)
                     window.refill(8)
-            else:
+            else:  # the last one reaches beyond what is in memory, perhaps beyond the file
+                window.position = begun + 8
                 window.skip(position - window.position)
 
     def _alignment(self, metadata: Mapping[str, GgufValue]) -> int:

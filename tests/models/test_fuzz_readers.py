@@ -143,18 +143,8 @@ def test_any_bytes_as_an_index(data: bytes) -> None:
 
 CONFIG_KEYS = st.sampled_from(
     [
-        "num_hidden_layers",
-        "hidden_size",
-        "num_attention_heads",
-        "architectures",
-        "text_config",
-        "eos_token_id",
-        "head_dim",
-        "kv_lora_rank",
-        "qk_nope_head_dim",
-        "qk_rope_head_dim",
-        "tie_word_embeddings",
-        "model_type",
+        *("num_hidden_layers", "hidden_size", "num_attention_heads", "head_dim", "kv_lora_rank", "qk_nope_head_dim"),
+        *("qk_rope_head_dim", "tie_word_embeddings", "architectures", "text_config", "eos_token_id", "model_type"),
         "chat_template",
     ]
 )

@@ -104,7 +104,6 @@ class VllmDialect:
             "logprobs": 2,
             "return_token_ids": True,
             "return_tokens_as_token_ids": True,
-            "add_special_tokens": False,
             **self.generation_fields(output_tokens=output_tokens, is_fixed_length=is_fixed_length),
         }
         answer = ask(world, endpoint, load_api_facts("vllm").routes["completions"], payload)

@@ -15,9 +15,10 @@ from functools import cache
 
 from freehold_kernels.errors import DeviceError
 
-__all__ = ["Function", "load_function"]
+__all__ = ["Function", "load_function", "shared_memory_limit"]
 
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, cuda.h
+_SHARED_LIMIT = 97  # CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, cuda.h
 _COOPERATIVE = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE, cuda.h
 _OVERLAP = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, cuda.h
 
@@ -94,6 +95,19 @@ class Function:
         parameters = (ctypes.c_void_p * 1)(ctypes.addressof(arguments))
         code = _library().cuLaunchKernelEx(ctypes.byref(config), ctypes.c_void_p(self.handle), parameters, None)
         _check(code, f"starting {num_blocks} blocks of {self.num_threads} threads")
+
+
+def shared_memory_limit(device_idx: int) -> int:
+    """Return the bytes of shared memory one block may have: 232,448 on sm_90 and sm_100, 101,376 on sm_120.
+
+    Raises:
+        DeviceError: The driver does not know the device.
+    """
+    device, limit = ctypes.c_int(), ctypes.c_int()
+    _check(_library().cuDeviceGet(ctypes.byref(device), ctypes.c_int(device_idx)), f"finding device {device_idx}")
+    code = _library().cuDeviceGetAttribute(ctypes.byref(limit), ctypes.c_int(_SHARED_LIMIT), device)
+    _check(code, f"asking device {device_idx} for its shared memory")
+    return limit.value
 
 
 def load_function(cubin: bytes, name: str, *, num_threads: int, shared_bytes: int) -> Function:

@@ -159,7 +159,7 @@ __device__ __forceinline__ void multiply_unit(const Unit& unit, u32 codebook, co
 #pragma unroll
         for (int i = 0; i < 8; i++) {
             int L = (((i >> 1 & 1) * 2 + (step >> 1)) * 4 + (step & 1) * 2 + (i >> 2)) * 2 + (i & 1);
-            asm("ld.shared.u32 %0, [%1];" : "=r"(to[i]) : "r"(entry_address(w, L, codebook)));
+            to[i] = *(const u32*)__cvta_shared_to_generic(entry_address(w, L, codebook));
         }
     };
     look_up(0, entry[0]);
@@ -249,10 +249,13 @@ __device__ __forceinline__ void add_unit(const Unit& unit, u32 codebook, const u
 }
 
 extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) iq1_s_moe(const __grid_constant__ MoeArgs a) {
-    extern __shared__ __align__(128) u8 pool[];
+    extern __shared__ __align__(128) u8 shared[];
     __shared__ Groups g;
-    __shared__ __align__(8192) u32 codebook_entries[2048];
-    const u32 codebook = (u32)__cvta_generic_to_shared(codebook_entries);
+    // The codebook lies at a multiple of its 8192 bytes within the shared window, see entry_address. Aligning the variable
+    // would not do: the first 1024 bytes of the window are the system's, and they shift it.
+    const u32 codebook = ((u32)__cvta_generic_to_shared(shared) + 8191u) & ~8191u;
+    u32* codebook_entries = (u32*)__cvta_shared_to_generic(codebook);
+    u8* pool = (u8*)codebook_entries + 8192;
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, r = lane >> 2, q = lane & 3;
     const int column_offset = ((lane >> 2) & 1) * 64 + q * 16;  // the lane's digit and k-slots within a block of digits
 
@@ -415,27 +418,26 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) iq1_s_moe(const __gr
                 if (resident != chunk_first) {
                     __syncthreads();
                     const int jobs = (g.start[chunk_last] - pairs_first) * BLOCKS2;
+                    float4 part[BATCH][2];
+                    auto load_hidden = [&](int b, float4 (&to)[2]) {
+                        if (b >= jobs) return;
+                        int pair = g.pair_at[pairs_first + b / BLOCKS2];
+                        const float4* from = (const float4*)(a.hidden + (pair * BLOCKS2 + b % BLOCKS2) * 256) + lane * 2;
+                        to[0] = __ldcg(from);
+                        to[1] = __ldcg(from + 1);
+                    };
+#pragma unroll
+                    for (int k = 0; k < BATCH; k++) load_hidden(warp + k * WARPS, part[k]);
                     for (int base = warp; base < jobs; base += WARPS * BATCH) {
-                        float4 part[BATCH][2];
 #pragma unroll
                         for (int k = 0; k < BATCH; k++) {
                             int b = base + k * WARPS;
-                            if (b < jobs) {
-                                int pair = g.pair_at[pairs_first + b / BLOCKS2];
-                                const float4* from = (const float4*)(a.hidden + (pair * BLOCKS2 + b % BLOCKS2) * 256) + lane * 2;
-                                part[k][0] = __ldcg(from);
-                                part[k][1] = __ldcg(from + 1);
-                            }
-                        }
-#pragma unroll
-                        for (int k = 0; k < BATCH; k++) {
-                            int b = base + k * WARPS;
-                            if (b < jobs) {
-                                float v[8] = {part[k][0].x, part[k][0].y, part[k][0].z, part[k][0].w,
-                                              part[k][1].x, part[k][1].y, part[k][1].z, part[k][1].w};
-                                write_digits(v, digits + b * BLOCK_DIGIT_BYTES, scales + b);
-                                if (lane == 0) scales[b] *= g.pair_weight[g.pair_at[pairs_first + b / BLOCKS2]];
-                            }
+                            if (b >= jobs) break;
+                            float v[8] = {part[k][0].x, part[k][0].y, part[k][0].z, part[k][0].w,
+                                          part[k][1].x, part[k][1].y, part[k][1].z, part[k][1].w};
+                            load_hidden(b + BATCH * WARPS, part[k]);
+                            write_digits(v, digits + b * BLOCK_DIGIT_BYTES, scales + b);
+                            if (lane == 0) scales[b] *= g.pair_weight[g.pair_at[pairs_first + b / BLOCKS2]];
                         }
                     }
                     resident = chunk_first;

@@ -11,13 +11,13 @@ from functools import cache
 import torch
 
 from freehold_kernels.cuda.cache import CubinCache
-from freehold_kernels.cuda.driver import Function, load_function
+from freehold_kernels.cuda.driver import Function, load_function, shared_memory_limit
 from freehold_kernels.cuda.nvrtc import compile_cubin, nvrtc_version
 from freehold_kernels.cuda.source import read_source, source_key
 from freehold_kernels.errors import DeviceError
 from freehold_kernels.settings import cache_folder
 
-__all__ = ["arch_of_device", "load_kernel", "num_sms"]
+__all__ = ["arch_of_device", "load_kernel", "num_sms", "shared_limit"]
 
 
 @cache
@@ -40,6 +40,12 @@ def arch_of_device(device_idx: int) -> str:
 def num_sms(device_idx: int) -> int:
     """Return the number of multiprocessors of a device."""
     return torch.cuda.get_device_properties(device_idx).multi_processor_count
+
+
+@cache
+def shared_limit(device_idx: int) -> int:
+    """Return the bytes of shared memory one block may have on a device."""
+    return shared_memory_limit(device_idx)
 
 
 @cache

@@ -11,7 +11,7 @@ import ctypes
 import torch
 
 from freehold_kernels.cuda.element import DTYPE_NUMBER, check_rows
-from freehold_kernels.cuda.kernel import load_kernel, num_sms
+from freehold_kernels.cuda.kernel import load_kernel, num_sms, shared_limit
 from freehold_kernels.errors import InputError
 
 __all__ = ["linear_defines", "linear_q8_0", "linear_tokens_per_launch"]
@@ -19,7 +19,7 @@ __all__ = ["linear_defines", "linear_q8_0", "linear_tokens_per_launch"]
 _NUM_WARPS = 16
 _OVERLAP = True
 _MAX_TOKENS = 8
-_SHARED_BYTES = 224 << 10
+_STATIC_BYTES = 1 << 10
 _WHOLE_TILES_LIMIT = 1.25
 
 
@@ -55,15 +55,19 @@ def linear_defines(
     )
 
 
-def linear_tokens_per_launch(num_columns: int) -> int:
+def linear_tokens_per_launch(num_columns: int, limit: int) -> int:
     """Return how many tokens one launch takes for that many input columns: at most eight.
+
+    Args:
+        num_columns: Input width.
+        limit: Bytes of shared memory a block may have on the device.
 
     Raises:
         InputError: Not even one token fits into shared memory.
     """
     units = -(-num_columns // 256)
     for tokens in range(_MAX_TOKENS, 0, -1):
-        if _shared_bytes(units, tokens) <= _SHARED_BYTES:
+        if _shared_bytes(units, tokens) + _STATIC_BYTES <= limit:
             return tokens
     raise InputError(
         f"{num_columns} input columns do not fit into shared memory", fix="leave the released kernels in charge"
@@ -97,7 +101,7 @@ def linear_q8_0(
     if tiles * units * num_blocks >= 1 << 31:
         raise InputError(f"a matrix of {num_rows} × {num_columns} is too large for 32-bit shares", fix="split its rows")
     out = torch.empty(x.shape[0], num_rows, dtype=x.dtype, device=x.device)
-    step = linear_tokens_per_launch(num_columns)
+    step = linear_tokens_per_launch(num_columns, shared_limit(device_idx))
     stream = torch.cuda.current_stream(x.device).cuda_stream
     for start in range(0, x.shape[0], step):
         tokens = min(step, x.shape[0] - start)

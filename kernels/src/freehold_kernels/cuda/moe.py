@@ -13,7 +13,7 @@ from functools import cache
 import torch
 
 from freehold_kernels.cuda.element import DTYPE_NUMBER, check_rows
-from freehold_kernels.cuda.kernel import load_kernel, num_sms
+from freehold_kernels.cuda.kernel import load_kernel, num_sms, shared_limit
 from freehold_kernels.errors import InputError
 from freehold_kernels.formats.codebooks import iq1_grid
 
@@ -24,7 +24,8 @@ MAX_PAIRS = 128  # (token, expert) pairs a block sorts in shared memory
 _NUM_WARPS = 16
 _OVERLAP = True
 _DIGIT_BYTES = 576
-_SHARED_BYTES = 210 << 10  # of 227 KiB on sm_90; 16 KiB hold the codebook, aligned, and the pair lists
+_CODEBOOK_BYTES = 16 << 10  # 8 KiB, and up to as much to align it
+_STATIC_BYTES = 4 << 10  # pair lists
 _ROUTING_DTYPES = (torch.int32, torch.float32)
 _ROW_BYTES = 128  # 32 rows of float32 sums
 
@@ -87,32 +88,37 @@ def _digit_bytes(blocks: int) -> int:
 
 
 @cache
-def _plan(shape: MoeShape, tokens: int) -> _Plan | None:
+def _plan(shape: MoeShape, tokens: int, shared_limit: int) -> _Plan | None:
     """Fit one launch into shared memory; ``None`` when that many tokens do not fit."""
+    room = shared_limit - _CODEBOOK_BYTES - _STATIC_BYTES
     first = _digit_bytes(tokens * shape.blocks1) + _NUM_WARPS * 3 * tokens * _ROW_BYTES
     sums = _NUM_WARPS * tokens * _ROW_BYTES
     pairs = tokens * shape.top_k
-    while _digit_bytes(pairs * shape.blocks2) + sums > _SHARED_BYTES and pairs > tokens:
+    while _digit_bytes(pairs * shape.blocks2) + sums > room and pairs > tokens:
         pairs -= 1
     second = _digit_bytes(pairs * shape.blocks2) + sums
-    if max(first, second) > _SHARED_BYTES:
+    if max(first, second) > room:
         return None
-    return _Plan(chunk_pairs=pairs, shared_bytes=max(first, second))
+    return _Plan(chunk_pairs=pairs, shared_bytes=_CODEBOOK_BYTES + max(first, second))
 
 
 @cache
-def tokens_per_launch(shape: MoeShape) -> int:
+def tokens_per_launch(shape: MoeShape, shared_limit: int) -> int:
     """Return how many tokens one launch takes: at most eight, fewer for wide inputs or many experts per token.
+
+    Args:
+        shape: The layer.
+        shared_limit: Bytes of shared memory a block may have on the device.
 
     Raises:
         InputError: Not even one token fits.
     """
     for tokens in range(min(MAX_TOKENS, MAX_PAIRS // shape.top_k), 0, -1):
-        if _plan(shape, tokens):
+        if _plan(shape, tokens, shared_limit):
             return tokens
     raise InputError(
         f"routed experts of shape {shape} do not fit into shared memory",
-        why=f"the limits are {MAX_PAIRS} experts per token and about 300 blocks of 256 inputs or hidden values",
+        why=f"a block has {shared_limit} bytes of it; at most {MAX_PAIRS} experts per token",
         fix="leave the released kernels in charge of this layer",
     )
 
@@ -170,11 +176,11 @@ def routed_experts_iq1_s(
     device_idx = x.device.index
     shape = MoeShape(blocks1=words1.shape[2], width=width, num_rows2=num_rows2, top_k=expert_ids.shape[1])
     out = torch.empty(x.shape[0], num_rows2, dtype=x.dtype, device=x.device)
-    step, num_blocks = tokens_per_launch(shape), num_sms(device_idx)
+    step, num_blocks = tokens_per_launch(shape, shared_limit(device_idx)), num_sms(device_idx)
     stream = torch.cuda.current_stream(x.device).cuda_stream
     for start in range(0, x.shape[0], step):
         tokens = min(step, x.shape[0] - start)
-        plan = _plan(shape, tokens)
+        plan = _plan(shape, tokens, shared_limit(device_idx))
         assert plan is not None
         function = load_kernel(
             "iq1_s_moe", device_idx, _NUM_WARPS * 32, plan.shared_bytes, shape.defines(tokens, x.dtype, num_blocks)

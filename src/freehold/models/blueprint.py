@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from freehold.errors import InputError
 from freehold.models.dimensions import evaluate
-from freehold.models.formats import gguf_formats, safetensors_bits
+from freehold.models.formats import gguf_formats, load_facts, safetensors_bits
 from freehold.models.roles import assign_roles
 from freehold.records.inventory import Architecture, FileEntry, GroupTotal, Inventory, Role, Tensor
 
@@ -32,9 +32,10 @@ _ROW_KEYS = {"name", "each", "layers", "shape", "type"}
 
 @lru_cache(maxsize=1)
 def _blocks() -> Mapping[str, tuple[int, int]]:
-    """Weights and bytes per block of every storage type by name; types of both formats, GGUF's first."""
+    """Weights and bytes per block of every storage type by name: both formats', and packed ones of the catalogue."""
     plain = {name: (1, bits // 8) for name, bits in safetensors_bits().items() if bits % 8 == 0}
-    return plain | {f.name: (f.weights_per_block, f.bytes_per_block) for f in gguf_formats().values()}
+    packed = {name: (weights, size) for name, weights, size in load_facts("catalogue/packed_types.toml")["types"]}
+    return plain | packed | {f.name: (f.weights_per_block, f.bytes_per_block) for f in gguf_formats().values()}
 
 
 def block_of(type_name: str) -> tuple[int, int] | None:

@@ -177,6 +177,7 @@ def read_key(path: Path) -> Secret:
 
 def _recipe_of(request: Request) -> Recipe:
     from freehold.recipes.read import embedded_recipe, read_recipe
+    from freehold.recipes.rules import check_recipe
 
     recipe = read_recipe(request.recipe) if request.recipe is not None else embedded_recipe()
     changes: dict[str, object] = {
@@ -186,7 +187,10 @@ def _recipe_of(request: Request) -> Recipe:
     }
     if request.reference is not None:
         changes["verify"] = replace(recipe.verify, reference=request.reference)
-    return replace(recipe, bench=_bench_of(request, recipe.bench), **changes)  # type: ignore[arg-type]
+    changes["bench"] = _bench_of(request, recipe.bench)
+    changed = replace(recipe, **changes)  # type: ignore[arg-type]
+    check_recipe(changed)
+    return changed
 
 
 def _bench_of(request: Request, bench: BenchRequest) -> BenchRequest:

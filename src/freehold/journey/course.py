@@ -81,6 +81,7 @@ class Course:
         """
         note = StageNote()
         started = self._world.monotonic()
+        self._listener(Progress(stage=name, message="starting"))
         try:
             yield note
         except KeyboardInterrupt:

@@ -115,6 +115,7 @@ def test_a_family_has_a_table_of_its_own() -> None:
     names = [kda, mla, "model.layers.3.self_attn.kv_a_proj_with_mqa.weight"]
     assert roles(names, "safetensors", family="kimi_linear") == ["ssm_proj", "attn_gate", "attn_mla"]
     assert roles(names, "safetensors", family="llama") == ["attn_gate", "attn_gate", "attn_mla"]
+    assert roles(names, "safetensors", family=("kimi_k3", "x")) == ["ssm_proj", "attn_gate", "attn_mla"]
     v4 = [
         "layers.2.attn.wq_a.weight",
         "layers.2.attn.wo_b.scale",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,7 +40,7 @@ class Facts:
 
     Args:
         fields: Values by the field names of ``records.inventory.Architecture``.
-        family: Architecture name that picks a role table.
+        families: Architecture names that pick tables of their own, the most specific first.
         num_layers: Blocks that produce the output; None where it says nothing.
         num_draft_layers: Blocks after them that only draft tokens.
         is_tied: Whether the output head is said to be the embedding; None where nothing is said.
@@ -49,7 +49,7 @@ class Facts:
     """
 
     fields: Mapping[str, Any]
-    family: str | None
+    families: tuple[str, ...]
     num_layers: int | None
     num_draft_layers: int = 0
     is_tied: bool | None = None
@@ -93,10 +93,10 @@ def read_gguf_facts(metadata: Mapping[str, GgufValue], tensors: Iterable[RawTens
         "eos_token_ids": tuple(dict.fromkeys(i for key in table["eos"] if (i := look_up(key)) is not None)),
         "chat_template_sha256": _sha256(template) if isinstance(template, str) else None,
     }
-    _complete_heads(fields)
+    _complete_heads(fields, stated=())
     return Facts(
         fields=fields,
-        family=name,
+        families=(name,) if name else (),
         num_layers=fields["num_layers"],
         num_draft_layers=num_draft,
         is_generative=name not in (None, "clip", "mmproj"),
@@ -123,25 +123,31 @@ def read_config_facts(texts: Mapping[str, bytes], tensors: Iterable[RawTensor]) 
         inner = inner["text_config"]
     notes = [] if "config.json" in texts else ["there is no config.json, so the architecture is not known"]
 
-    def look_up(key: str) -> int | None:
-        total = 0
-        for part in key.split(" + "):
-            value = _whole(inner.get(part))
-            value = _whole(config.get(part)) if value is None else value
-            if value is None:
-                return None
-            total += value
-        return total
+    def find(key: str) -> int | None:
+        counted = key.removeprefix("len(").removesuffix(")")
+        for place in (inner, config):
+            found = place.get(counted)
+            value = _whole(len(found) if counted != key and isinstance(found, list) else found)
+            if value is not None:
+                return value
+        return None
 
-    fields = _fill(table["fields"], look_up)
+    def look_up(key: str) -> int | None:
+        values = [find(part) for part in key.split(" + ")]
+        return None if None in values else sum(value for value in values if value is not None)
+
+    names = config.get("architectures")
+    class_name = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else None
+    kinds = (inner.get("model_type"), config.get("model_type"), class_name)
+    families = tuple(dict.fromkeys(kind for kind in kinds if isinstance(kind, str)))
+    own: Mapping[str, Any] = next((table["families"][family] for family in families if family in table["families"]), {})
+    fields = _fill({**table["fields"], **own}, look_up)
     if fields["vocab_size"] is None:
         fields["vocab_size"] = _rows(tensors, table["embedding"])
     if inner.get(table["window_switch"], config.get(table["window_switch"])) is False:
         fields["sliding_window"] = None
-    names = config.get("architectures")
-    class_name = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else None
-    kind = inner.get("model_type") or config.get("model_type")
-    family = kind if isinstance(kind, str) else class_name
+    if fields["kv_lora_rank"] is None:
+        fields["rope_head_dim"] = None  # only MLA caches the rotary part apart
     eos = _ids(generation.get("eos_token_id"))
     config_eos = _ids(inner.get("eos_token_id")) or _ids(config.get("eos_token_id"))
     if eos and config_eos and set(config_eos) - set(eos):
@@ -151,15 +157,15 @@ def read_config_facts(texts: Mapping[str, bytes], tensors: Iterable[RawTensor]) 
     layers = _first(table["layers"], look_up)
     tied = config.get(table["tied"], inner.get(table["tied"]))
     fields |= {
-        "name": class_name or family,
+        "name": class_name or next(iter(families), None),
         "num_layers": layers,
         "eos_token_ids": eos or config_eos,
         "chat_template_sha256": _template_sha256(texts, tokenizer, template_file),
     }
-    _complete_heads(fields)
+    _complete_heads(fields, stated=own)
     return Facts(
         fields=fields,
-        family=family,
+        families=families,
         num_layers=layers,
         num_draft_layers=_first(table["draft_layers"], look_up) or 0,
         is_tied=tied if isinstance(tied, bool) else None,
@@ -197,10 +203,13 @@ def _rows(tensors: Iterable[RawTensor], ends: Sequence[str]) -> int | None:
     return None
 
 
-def _complete_heads(fields: dict[str, Any]) -> None:
-    """Fill in what both formats define by a rule; with MLA neither rule holds for what is cached."""
+def _complete_heads(fields: dict[str, Any], *, stated: Container[str]) -> None:
+    """Fill in what both formats define by a rule, unless a family does not follow it.
+
+    With MLA the width of a head is not its share of the hidden size.
+    """
     heads, hidden = fields["num_heads"], fields["hidden_size"]
-    if fields["num_kv_heads"] is None:
+    if fields["num_kv_heads"] is None and "num_kv_heads" not in stated:
         fields["num_kv_heads"] = heads
     if fields["head_dim"] is None and heads and hidden and hidden % heads == 0 and fields["kv_lora_rank"] is None:
         fields["head_dim"] = hidden // heads

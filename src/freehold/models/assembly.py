@@ -153,7 +153,7 @@ def _assemble(store: Store, files: CheckpointFiles, shards: Sequence[str], conte
     placements = assign_roles(
         (raw.name for raws in content.tensors_by_shard for raw in raws),
         form=files.format,
-        family=facts.family,
+        family=facts.families,
         num_layers=facts.num_layers,
     )
     make_tensor = _tensor_maker()

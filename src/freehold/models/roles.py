@@ -67,7 +67,7 @@ class _Reading:
 class _Table:
     """The rules of one format and family, indexed by a pattern's last part."""
 
-    def __init__(self, form: Literal["gguf", "hf"], family: str | None) -> None:
+    def __init__(self, form: Literal["gguf", "hf"], families: tuple[str, ...]) -> None:
         facts = load_facts("roles.toml")
         self._storage = frozenset(facts["storage"])
         self._layer_parts = frozenset(facts[form]["layer_parts"])
@@ -75,7 +75,7 @@ class _Table:
         self._open_ended: list[tuple[int, tuple[str, ...], _Rule]] = []
         rules: list[dict[str, Any]] = []
         for entry in facts["families"]:
-            if entry["format"] == form and family in entry["names"]:
+            if entry["format"] == form and set(families) & set(entry["names"]):
                 rules += entry["rules"]
         rules += facts[form]["rules"]
         order = 0
@@ -107,8 +107,8 @@ class _Table:
 
 
 @lru_cache(maxsize=8)
-def _table(form: Literal["gguf", "hf"], family: str | None) -> _Table:
-    return _Table(form, family)
+def _table(form: Literal["gguf", "hf"], families: tuple[str, ...]) -> _Table:
+    return _Table(form, families)
 
 
 def _matches(pattern: Sequence[str], parts: Sequence[str]) -> bool:
@@ -132,7 +132,7 @@ def assign_roles(
     names: Iterable[str],
     *,
     form: Format,
-    family: str | None = None,
+    family: str | tuple[str, ...] | None = None,
     num_layers: int | None = None,
 ) -> list[Placement]:
     """Role and layer of every tensor, in the order of the names.
@@ -140,13 +140,14 @@ def assign_roles(
     Args:
         names: Tensor names of one checkpoint.
         form: Whose names they are.
-        family: Architecture name as the checkpoint states it; picks a table of its own where there is one.
+        family: Architecture name, or several, as the checkpoint states them; each may have rules of its own.
         num_layers: Number of blocks; layers from there on draft tokens. None where the checkpoint says nothing.
 
     Returns:
         One placement per name. Names the table does not know have role ``other``.
     """
-    table = _table("gguf" if form == "gguf" else "hf", family)
+    families = (family,) if isinstance(family, str) else family or ()
+    table = _table("gguf" if form == "gguf" else "hf", families)
     readings: dict[str, _Reading] = {}
     slots: list[_Slot] = []
     # This loop runs half a million times for the largest checkpoints, so it only looks things up.

@@ -101,6 +101,27 @@ def test_a_clock_that_is_set_meanwhile_is_flagged(known: Endpoint) -> None:
     assert batch.traces[0].clock_step_s == 2.5
 
 
+def test_a_client_that_waits_for_a_processor_says_so(known: Endpoint) -> None:
+    class Starved(ArrivalClock):
+        delays = itertools.count(0, 3_600_000_000_000)
+
+        def run_delay_ns(self) -> int:
+            return next(self.delays)
+
+    slow = payload(script={"step_s": 0.02, "tokens": 4})
+    trace = stream_many(known, "/completions", [slow], concurrency=1, clock=Starved()).traces[0]
+    assert trace is not None
+    # It was away for the 20 ms between two chunks at least; that it was an hour, as the clock claims, cannot be.
+    assert 0.015 <= trace.read_lag_s < 30
+
+
+def test_the_wait_for_a_processor_never_shrinks() -> None:
+    clock = ArrivalClock()
+    readings = [clock.run_delay_ns() for _ in range(5)]
+    assert readings == sorted(readings)
+    assert readings[0] >= 0
+
+
 def test_many_streams_keep_their_number_and_their_order(known: Endpoint) -> None:
     finished: list[int] = []
     users = [f"many-{i}" for i in range(40)]

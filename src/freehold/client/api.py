@@ -94,8 +94,9 @@ class StreamTrace:
         stamp: How arrivals were stamped: ``kernel`` or ``user``.
         clock_step_s: By how much the wall clock was set forward or back meanwhile; 0 for a steady clock. Times of a
             trace with a step are not to be used.
-        read_lag_s: The longest an arrival waited in the kernel before the client read it: how far the client fell
-            behind. Kernel stamps are not affected by it until several events share one read.
+        read_lag_s: The longest an arrival may have waited before the client read it: how far the client fell behind, by
+            the kernel's stamps and by the time the thread waited for a processor. Kernel stamps are not affected by it
+            until several events share one read; they then share the last one's stamp.
         connect_s: Connection set-up (TCP, and TLS where used), which is over before ``sent_at_s``.
         notes: What was odd but did not fail the request, one sentence each.
     """

@@ -6,7 +6,8 @@ meanwhile. Read :class:`ArrivalClock`.
 
 Does not do: reading sockets (``client/connection.py``).
 
-Source: Linux ``Documentation/networking/timestamping.rst``, SO_TIMESTAMPNS.
+Source: Linux ``Documentation/networking/timestamping.rst``, SO_TIMESTAMPNS;
+``Documentation/scheduler/sched-stats.rst``, /proc/<pid>/schedstat.
 """
 
 from __future__ import annotations
@@ -44,6 +45,17 @@ class ArrivalClock:
         )
         self.ancillary_bytes = socket.CMSG_SPACE(_TIMESPEC.size) if self.is_kernel else 0
         self.now_ns: Callable[[], int] = time.time_ns if self.is_kernel else time.monotonic_ns
+
+    def run_delay_ns(self) -> int:
+        """How long the calling thread has waited for a processor since it began; 0 where the system does not say.
+
+        While it waits, arrivals pile up, and the kernel keeps one stamp for all that are read together: the last.
+        """
+        try:
+            with open("/proc/thread-self/schedstat", "rb", buffering=0) as file:
+                return int(file.read(64).split()[1])
+        except (OSError, IndexError, ValueError):
+            return 0
 
     def enable(self, sock: socket.socket) -> None:
         """Ask the kernel to stamp what this socket receives; where it refuses, the clock is read instead."""

@@ -152,6 +152,10 @@ class Connection:
         self.last_active_s = now_s
         self._advance()
 
+    def note_lag(self, lag_ns: int) -> None:
+        """Take note that what was just read may have waited so long, longer than its stamp shows."""
+        self._lag_ns = max(self._lag_ns, lag_ns)
+
     def abort(self, reason: str) -> None:
         """Give up, unless the answer turns out to be whole already."""
         if not self.is_over and not self.look():

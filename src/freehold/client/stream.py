@@ -38,6 +38,8 @@ INTERRUPTED: Final = "interrupted"
 _TICK_S: Final = 0.1
 _LINGER_S: Final = 1.0
 """How long a server may keep the connection after it has said ``[DONE]``."""
+_LAG_S: Final = 0.005
+"""After a pause of this length between two reads it is found out whether the thread had to wait for a processor."""
 _LOOK_S: Final = 0.002
 """How long a connection that may be over is given to end by itself before its bytes are read to find out."""
 _BACKLOG_S: Final = 1.0
@@ -237,16 +239,24 @@ class _Loop:
 
     def _run(self) -> bool:
         """Work until all is done; returns whether the cancel event ended it."""
-        last_check_s = time.monotonic()
+        last_check_s = last_read_s = time.monotonic()
+        run_delay_ns = self._clock.run_delay_ns()
         while self._active or self._finished or self._next < len(self._requests):
             if self._cancel is not None and self._cancel.is_set():
                 return True
             self._start(time.monotonic())
             ready = self._selector.select(0 if self._finished else _LOOK_S if self._looks else _TICK_S)
             now_s = time.monotonic()
+            lag_ns = 0
+            if now_s - last_read_s > _LAG_S:
+                before_ns, run_delay_ns = run_delay_ns, self._clock.run_delay_ns()
+                lag_ns = min(run_delay_ns - before_ns, int((now_s - last_read_s) * 1e9))
+            last_read_s = now_s
             for key, _ in ready:
                 connection: Connection = key.data
                 connection.advance(now_s)
+                if lag_ns:
+                    connection.note_lag(lag_ns)
                 if connection.is_over:
                     self._finish(connection, now_s)
                 elif connection.needs_look:

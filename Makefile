@@ -1,6 +1,7 @@
-# make up     create .venv, install freehold and its engine, run the whole journey on this machine
-# make test   install what tests need and run the plain ring
-# make check  everything a change must pass: lint, format, types, all test rings, generated documents
+# make up       create .venv, install freehold and its engine, run the whole journey on this machine
+# make test     install what tests need and run the plain ring
+# make install  only what `make up` installs
+# make check    everything a change must pass: lint, format, types, all test rings, generated documents
 #
 # PYTHON picks the interpreter (3.11 or newer); ARGS goes to `freehold up`; RINGS and TESTS to pytest.
 
@@ -18,11 +19,13 @@ INSTALLED := $(VENV)/.installed-$(PLACE)
 DEV_INSTALLED := $(VENV)/.dev-installed-$(PLACE)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: up test check lint types docs docs-check bench-ruler bench-startup lock clean
+.PHONY: up install test check lint types docs docs-check bench-ruler bench-startup lock clean
 .DELETE_ON_ERROR:
 
 up: $(INSTALLED)
 	@$(BIN)/freehold up $(ARGS)
+
+install: $(INSTALLED)
 
 test: $(DEV_INSTALLED)
 	$(BIN)/python -m pytest $(TESTS)

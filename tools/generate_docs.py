@@ -6,7 +6,7 @@ Made are: ``docs/layout.md`` from module docstrings, ``docs/reference/cli.md`` f
 
     python tools/generate_docs.py            write them
     python tools/generate_docs.py --check    exit 1 and name the ones that differ
-    python tools/generate_docs.py --capture  run the embedded journey for real and save what it printed
+    python tools/generate_docs.py --capture  run `make up` for real and save what it printed
     python tools/generate_docs.py --lock     note the form of every schema that no released version has yet
 
 Does not do: prose; guides, concepts and decisions are written by hand.
@@ -25,7 +25,6 @@ import pkgutil
 import re
 import subprocess
 import sys
-import tempfile
 import time
 import tomllib
 from dataclasses import MISSING, fields, is_dataclass
@@ -275,22 +274,22 @@ def generate() -> dict[Path, str]:
 
 
 def capture_up() -> None:
-    """Run the embedded journey as a person would and save what it printed, without this machine's paths."""
-    with tempfile.TemporaryDirectory() as scratch:
-        begun = time.monotonic()
-        done = subprocess.run(
-            [sys.executable, "-c", "import sys; from freehold.cli.main import main; sys.exit(main(['up']))"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            cwd=scratch,
-            env={**os.environ, "COLUMNS": "110", "NO_COLOR": "1"},
-            check=False,
-        )
-        text = done.stdout.decode()
-        if done.returncode != 0:
-            raise SystemExit(f"error: `freehold up` ended with {done.returncode}\n{text}")
-        for found, shown in ((os.path.realpath(scratch), "."), (scratch, "."), (str(Path.home()), "~")):
-            text = text.replace(found, shown)
+    """Run `make up` for real and save what it printed, without the places of this machine."""
+    subprocess.run(["make", "--no-print-directory", "install"], cwd=REPOSITORY, check=True)
+    begun = time.monotonic()
+    done = subprocess.run(
+        ["make", "--no-print-directory", "up"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        cwd=REPOSITORY,
+        env={**os.environ, "COLUMNS": "100", "NO_COLOR": "1"},
+        check=False,
+    )
+    text = done.stdout.decode()
+    if done.returncode != 0:
+        raise SystemExit(f"error: `make up` ended with {done.returncode}\n{text}")
+    text = text.replace(f"{REPOSITORY}/", "").replace(str(REPOSITORY), ".").replace(str(Path.home()), "~")
     CAPTURES.mkdir(parents=True, exist_ok=True)
     (CAPTURES / "up.txt").write_text(f"$ make up\n{text.rstrip()}\n")
     print(f"saved docs/captures/up.txt after {time.monotonic() - begun:.0f} s")
@@ -300,7 +299,7 @@ def main() -> int:
     """Write or check."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if something differs")
-    parser.add_argument("--capture", action="store_true", help="first run the embedded journey and save its output")
+    parser.add_argument("--capture", action="store_true", help="first run `make up` and save its output")
     parser.add_argument("--lock", action="store_true", help="note the form of schemas that were not released yet")
     options = parser.parse_args()
     if options.lock:

@@ -93,8 +93,9 @@ class Browser:
         return answer["result"].get("value")
 
     def settle(self) -> None:
-        """Wait for two frames, so that what was asked for is drawn."""
-        self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
+        """Wait until what was asked for is drawn; a page without scripts cannot say so, a picture of it can."""
+        corner = {"x": 0, "y": 0, "width": 1, "height": 1, "scale": 1}
+        self.call("Page.captureScreenshot", format="jpeg", clip=corner)
 
     def centre(self, selector: str) -> dict[str, float]:
         """Scroll an element into the middle of the window and say where it is."""

@@ -17,8 +17,7 @@ def verification_section(run: RunRecords) -> Section:
     """The chapter on whether the server answers as its checkpoint should."""
     verification = run.verification
     if verification is None:
-        reason = run.why_missing(Stage.VERIFICATION)
-        blocks: tuple[Block, ...] = (Text(text=f"Verification: {reason}.", is_missing=True),)
+        blocks: tuple[Block, ...] = (Text(text=run.missing_text(Stage.VERIFICATION, "Verification"), is_missing=True),)
         lead = ""
     else:
         lead = _lead("check", verification.verdicts)
@@ -51,8 +50,7 @@ def _origin(run: RunRecords) -> tuple[tuple[str, Cell], ...]:
 def preflight_section(run: RunRecords) -> Section:
     """The chapter on whether the machine was fit to start."""
     if run.preflight is None:
-        reason = run.why_missing(Stage.PREFLIGHT)
-        blocks: tuple[Block, ...] = (Text(text=f"Preflight: {reason}.", is_missing=True),)
+        blocks: tuple[Block, ...] = (Text(text=run.missing_text(Stage.PREFLIGHT, "Preflight"), is_missing=True),)
         lead = ""
     else:
         lead = _lead("check", run.preflight.verdicts)

@@ -129,26 +129,32 @@ class RunRecords:
             return blocker
         told = self.stage_result(stage)
         if told is not None and told.reason:
-            words = {StageStatus.FAILED: "the stage failed", StageStatus.INTERRUPTED: "the stage was interrupted"}
-            return f"{words.get(told.status, 'not run')}: {told.reason}"
-        return f"not run: the run folder holds no {stage.file}"
+            return told.reason
+        return f"the run folder holds no {stage.file}"
+
+    def missing_text(self, stage: Stage, name: str) -> str:
+        """A sentence that stands where a stage's result should be: ``Preflight not run: no server was running.``"""
+        told = self.stage_result(stage)
+        words = {StageStatus.FAILED: "failed", StageStatus.INTERRUPTED: "interrupted"}
+        how = words.get(told.status, "not run") if told is not None else "not run"
+        return f"{name} {how}: {self.why_missing(stage)}."
 
     def _blocker(self, stage: Stage) -> str:
         if stage not in (Stage.PREFLIGHT, Stage.DEPLOYMENT, Stage.VERIFICATION, Stage.BENCH):
             return ""
         if self.deployment is None and self.plan is not None and self.plan.fits is False:
-            return "not run: the plan does not fit this machine's free memory"
+            return "the plan does not fit this machine's free memory"
         if stage is Stage.PREFLIGHT:
             return ""
         if self.deployment is None and self.preflight is not None and self.preflight.outcome is Outcome.FAIL:
-            return "not run: a preflight check said no, so nothing was started"
+            return "a preflight check said no, so nothing was started"
         if stage is Stage.DEPLOYMENT:
             return ""
         if self.deployment is None:
-            return "not run: no server was running"
+            return "no server was running"
         if stage is Stage.BENCH and self.verification is not None and not self.verification.passed:
             failed = self.verification.outcome is Outcome.FAIL
-            return f"not run: the verification {'failed' if failed else 'was inconclusive'}, so no speed was measured"
+            return f"the verification {'failed' if failed else 'was inconclusive'}, so no speed was measured"
         return ""
 
 

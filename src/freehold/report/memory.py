@@ -51,9 +51,9 @@ def actual_share(run: RunRecords) -> Evidence:
     return calculate(
         "share",
         "resident after load ÷ predicted steady state",
-        lambda actual, predicted: actual / predicted,
-        actual=memory_actual(run),
-        predicted=predicted,
+        lambda resident_after_load, predicted_steady_state: resident_after_load / predicted_steady_state,
+        resident_after_load=memory_actual(run),
+        predicted_steady_state=predicted,
     )
 
 
@@ -75,7 +75,7 @@ def memory_section(run: RunRecords) -> Section:
     blocks: list[Block] = []
     plan = run.plan
     if plan is None:
-        blocks.append(Text(text=f"Memory plan: {run.why_missing(Stage.PLAN)}.", is_missing=True))
+        blocks.append(Text(text=run.missing_text(Stage.PLAN, "Memory plan"), is_missing=True))
     else:
         free = plan.free_memory_bytes
         blocks.append(

@@ -36,9 +36,9 @@ class Link:
     def text(self) -> str:
         """The link in words, with the whole hash only where no file of the folder has it."""
         if self.file is not None:
-            return f"{self.name} ✓ {self.file}"
+            return f"{self.name} ✓" if self.name == self.file else f"{self.name} ✓ {self.file}"
         if self.replaced is not None:
-            return f"{self.name} ✗ another {self.replaced} than the one here: {self.sha256}"
+            return f"{self.name} ✗ not the one here: {self.sha256}"
         return f"{self.name} {self.sha256}"
 
 

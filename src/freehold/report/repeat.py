@@ -42,7 +42,7 @@ def machine_text(run: RunRecords) -> str:
         )
     if run.is_attached:
         return "a machine that was not seen"
-    return f"machine {run.why_missing(Stage.NODE)}"
+    return "a machine that was not recorded"
 
 
 def repeat_section(run: RunRecords) -> Section:
@@ -50,17 +50,17 @@ def repeat_section(run: RunRecords) -> Section:
     blocks: list[Block] = []
     if run.recipe_text is not None:
         blocks.append(
-            Code(title=f"the recipe, as it was resolved: {RECIPE_FILE}", text=run.recipe_text.strip(), language="yaml")
+            Code(title=f"The recipe, as it was resolved: {RECIPE_FILE}", text=run.recipe_text.strip(), language="yaml")
         )
     else:
         reason = "the server was not started from one" if run.is_attached else f"the run folder holds no {RECIPE_FILE}"
         blocks.append(Text(text=f"Recipe: {reason}.", is_missing=True))
-    blocks.append(Code(title="commands", text=_commands(run), language="sh"))
+    blocks.append(Code(title="Commands", text=_commands(run), language="sh"))
     process = run.deployment.process if run.deployment is not None else None
     if process is not None:
         environment = [f"{name}={shlex.quote(value)}" for name, value in process.env.items()]
         command = " ".join([*environment, shlex.join(process.argv)])
-        blocks.append(Code(title="the engine, as it was started", text=command, language="sh"))
+        blocks.append(Code(title="The engine, as it was started", text=command, language="sh"))
     blocks.append(_versions(run))
     blocks.append(_machine(run))
     blocks += _configuration(run)
@@ -143,7 +143,7 @@ def _accelerator_text(accelerator: Accelerator) -> str:
 def _configuration(run: RunRecords) -> list[Block]:
     deployment = run.deployment
     if deployment is None:
-        return [Text(text=f"Server: {run.why_missing(Stage.DEPLOYMENT)}.", is_missing=True)]
+        return [Text(text=run.missing_text(Stage.DEPLOYMENT, "Launch"), is_missing=True)]
     names = sorted({*deployment.requested, *deployment.effective})
     rows = tuple(
         Row(cells=(name, deployment.requested.get(name, DASH), deployment.effective.get(name, DASH))) for name in names
@@ -174,7 +174,7 @@ def _configuration(run: RunRecords) -> list[Block]:
 def _checkpoint(run: RunRecords) -> list[Block]:
     inventory = run.inventory
     if inventory is None:
-        return [Text(text=f"Checkpoint: {run.why_missing(Stage.INVENTORY)}.", is_missing=True)]
+        return [Text(text=run.missing_text(Stage.INVENTORY, "Checkpoint inventory"), is_missing=True)]
     files = tuple(
         Row(cells=(f.name, format_number(f.bytes, "bytes_disk"), f.sha256 or f"{DASH} not hashed"))
         for f in inventory.files

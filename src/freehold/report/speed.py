@@ -132,7 +132,9 @@ def speed_section(run: RunRecords) -> Section:
     title = "Speed"
     if run.bench is None or not run.bench.arms:
         reason = run.why_missing(Stage.BENCH) or "the benchmark was interrupted before its first counted request"
-        return Section(slug="speed", title=title, lead="", blocks=(Text(text=f"Speed: {reason}.", is_missing=True),))
+        return Section(
+            slug="speed", title=title, lead="", blocks=(Text(text=f"Speed not measured: {reason}.", is_missing=True),)
+        )
     mark = speed_mark(run)
     arms = run.bench.arms
     blocks: list[Block] = [
@@ -179,12 +181,12 @@ def _samples_missing(run: RunRecords, attribute: str) -> str:
 
 def _arms_table(run: RunRecords, mark: str) -> Table:
     assert run.bench is not None
-    groups, notes = [], [_TERMS]
+    groups, notes = [], [_TERMS, *_interval_notes(run.bench.arms)]
     for arm in run.bench.arms:
         scope = arm_name(arm.prompt_class, arm.concurrency)
         groups.append(RowGroup(title=scope, note=_arm_note(arm), rows=tuple(_metric_rows(arm, scope, _ceiling(run)))))
         notes += [f"{scope}: {flag}" for flag in arm.flags]
-    columns = ("mean ± 95 %", "n", "p10", "median", "p90", "p99", "worst")
+    columns = ("mean ± interval", "n", "p10", "median", "p90", "p99", "worst")
     return Table(
         slug="speed-table",
         caption="Speed by prompt class and number of streams",
@@ -193,6 +195,13 @@ def _arms_table(run: RunRecords, mark: str) -> Table:
         notes=tuple(notes),
         mark=mark,
     )
+
+
+def _interval_notes(arms: tuple[BenchArm, ...]) -> list[str]:
+    """How the intervals of a table were made, once for all of them."""
+    intervals = (spread.mean.interval for arm in arms for spread in arm.metrics.values())
+    kinds = dict.fromkeys((f"{i.level * 100:g} %", i.method) for i in intervals if i is not None)
+    return [f"Intervals of the mean: {level}, {method}." for level, method in kinds]
 
 
 def _arm_note(arm: BenchArm) -> str:
@@ -275,7 +284,7 @@ def ledger_section(run: RunRecords) -> Section:
     """The chapter on token counts: what the client accepted, what the API said, what the engine counted."""
     if run.bench is None or not run.bench.arms:
         reason = run.why_missing(Stage.BENCH) or "no request was counted"
-        blocks: tuple[Block, ...] = (Text(text=f"Token ledgers: {reason}.", is_missing=True),)
+        blocks: tuple[Block, ...] = (Text(text=f"No token ledgers: {reason}.", is_missing=True),)
     else:
         blocks = (_ledger_table(run),)
     return Section(

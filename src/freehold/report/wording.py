@@ -95,7 +95,8 @@ def range_text(low: float, high: float, unit: str) -> str:
     low_value, low_unit = _split(format_number(low, unit))
     high_value, high_unit = _split(format_number(high, unit))
     if low_unit == high_unit:
-        return f"{low_value}–{high_value} {high_unit}".rstrip()
+        dash = " – " if " " in low_value + high_value else "–"
+        return f"{low_value}{dash}{high_value} {high_unit}".rstrip()
     return f"{low_value} {low_unit} – {high_value} {high_unit}".rstrip()
 
 

@@ -58,7 +58,9 @@ def write_report(folder: RunFolder) -> ReportFiles:
     }
     for name, data in contents.items():
         write_whole(folder.path / name, data)
-    entries = {name: {"sha256": sha256_hex(data), "bytes": len(data)} for name, data in contents.items()}
+    entries: dict[str, dict[str, str | int]] = {
+        name: {"sha256": sha256_hex(data), "bytes": len(data)} for name, data in contents.items()
+    }
     _enter(folder, entries)
     return ReportFiles(
         html=folder.path / html,

@@ -145,6 +145,14 @@ def test_a_stall_between_chunks_of_several_tokens_is_placed_roughly() -> None:
     assert [stall.text for stall in got.stalls] == ["stalled 2.06 s after about token 50"]
 
 
+def test_a_gap_that_the_client_may_have_made_itself_is_no_stall() -> None:
+    events = [at(0.02 * i + (0.5 if i >= 50 else 0.0)) for i in range(1, 101)]
+    assert [s.text for s in measure_request(trace(*events, usage=100, read_lag_s=0.1), 100).stalls] == [
+        "stalled 520 ms after token 49"
+    ]
+    assert measure_request(trace(*events, usage=100, read_lag_s=0.3), 100).stalls == ()
+
+
 def test_slow_but_even_is_no_stall() -> None:
     assert measure_request(trace(*(at(3.0 * i) for i in range(1, 9)), usage=8), 8).stalls == ()
 

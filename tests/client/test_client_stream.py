@@ -367,23 +367,28 @@ def server_tls() -> ssl.SSLContext:
 
 
 def test_an_encrypted_stream_is_read_and_stamped(serve: Serve) -> None:
+    clock = ArrivalClock()
+    sent: list[float] = []
+
     def answer(connection: socket.socket, _: bytes) -> None:
         connection.sendall(SSE)
         for i in range(10):
+            sent.append(clock.now_ns() * 1e-9)
             connection.sendall(word(f" {i}"))
             time.sleep(0.005)
         connection.sendall(word("", "stop") + DONE)
 
     trust = ssl.create_default_context(cafile=str(TLS / "localhost.pem"))
     with serve(answer, tls=server_tls(), name="localhost") as endpoint:
-        traces = stream_many(endpoint, "/completions", [{}] * 4, concurrency=2, tls=trust).traces
+        traces = stream_many(endpoint, "/completions", [{}] * 4, concurrency=1, tls=trust, clock=clock).traces
     for trace in traces:
         assert trace is not None
         assert trace.error is None
         assert trace.text == "".join(f" {i}" for i in range(10))
-        assert outputs(trace) == sorted(outputs(trace))
-        assert len(set(outputs(trace))) > 1
-        assert trace.stamp == ("kernel" if ArrivalClock().is_kernel else "user")
+        assert trace.stamp == ("kernel" if clock.is_kernel else "user")
+    arrivals = [at for trace in traces if trace for at in outputs(trace)]
+    assert len(arrivals) == 40 == len(sent)
+    assert all(arrival >= at - 1e-6 for arrival, at in zip(arrivals, sent, strict=True))
 
 
 def test_a_certificate_that_is_not_trusted_is_named(serve: Serve) -> None:

@@ -27,7 +27,8 @@ __all__ = ["MIN_STALL_S", "STALL_RATIO", "RequestMetrics", "Stall", "measure_req
 
 MIN_STALL_S: Final = 0.25
 STALL_RATIO: Final = 10.0
-"""A gap is a stall when it is at least ``MIN_STALL_S`` long and at least so many times the request's median gap."""
+"""A gap is a stall when it is at least ``MIN_STALL_S`` long and at least so many times the request's median gap, after
+what the client itself may have been late by is taken off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +127,7 @@ def measure_request(trace: StreamTrace, requested_tokens: int | None = None) -> 
         flags.append(
             Flag(kind="short answer", text=f"ended after {count.tokens:,} of {requested_tokens:,} tokens asked for")
         )
-    stalls = _stalls(itl_s, delivering, count, trace.events)
+    stalls = _stalls(itl_s, delivering, count, trace)
     flags += [Flag(kind="stall", text=stall.text) for stall in stalls]
     cached = trace.usage.cached_tokens
     if cached:
@@ -195,18 +196,20 @@ def _first_answer(trace: StreamTrace) -> float | None:
 
 
 def _stalls(
-    itl_s: Sequence[float], delivering: Sequence[StreamEvent], count: TokenCount, events: Sequence[StreamEvent]
+    itl_s: Sequence[float], delivering: Sequence[StreamEvent], count: TokenCount, trace: StreamTrace
 ) -> tuple[Stall, ...]:
     if len(itl_s) < 3:
         return ()
     limit = max(MIN_STALL_S, STALL_RATIO * statistics.median(itl_s))
     stalls = []
     for position, gap_s in enumerate(itl_s):
-        if gap_s < limit:
+        if gap_s - trace.read_lag_s < limit:
             continue
         if count.by_event is not None:
             before = sum(
-                n for event, n in zip(events, count.by_event, strict=True) if event.at_s <= delivering[position].at_s
+                n
+                for event, n in zip(trace.events, count.by_event, strict=True)
+                if event.at_s <= delivering[position].at_s
             )
         else:
             before = round(count.tokens * (position + 1) / len(delivering))

@@ -9,8 +9,8 @@ and the kernel's receive stamp of the request's last byte. Being late does there
 
 Routes: ``POST /v1/completions`` and ``/v1/chat/completions`` (streamed scripts), ``GET /v1/models`` (the scripts),
 ``GET /counters`` (tokens and requests served so far), ``GET /log`` (the log as JSONL, then emptied). Below
-``/chat-only`` there is the same without ``/completions``. A request's field ``"user"`` becomes its ``id`` in the log;
-its field ``"script"`` may override any field of the script for this request.
+``/chat-only`` there is the same without ``/completions``. A request's field ``"user"``, or without it the first line
+of its prompt, becomes its ``id`` in the log; its field ``"script"`` may override any field of the script.
 
 Does not do: generating text, or anything a test of correctness of answers would need.
 """
@@ -114,6 +114,12 @@ class Piece:
     tokens: int
     is_output: bool
     is_cut: bool = False
+
+
+def first_line(request: dict[str, Any]) -> str:
+    """The beginning of the prompt, where a client's nonce stands."""
+    text = request.get("prompt") or next((m.get("content", "") for m in request.get("messages", [])), "")
+    return str(text).partition("\n")[0]
 
 
 def frame(body: str) -> bytes:
@@ -336,7 +342,7 @@ class KnownServer:
         client.is_slow_close = script.is_slow_close
         client.start_ns = time.monotonic_ns() - (time.time_ns() - client.request_ns)
         client.entry = {
-            "id": request.get("user"),
+            "id": request.get("user") or first_line(request),
             "script": name,
             "request_ns": client.request_ns,
             "is_kernel_stamped": client.is_kernel_stamped,

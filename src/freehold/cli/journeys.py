@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from freehold.cli.stages import StageDisplay
-from freehold.errors import InputError, PrerequisiteError
+from freehold.errors import FreeholdError, InputError, PrerequisiteError
 
 if TYPE_CHECKING:
     from freehold.journey.ending import JourneyOutcome
@@ -131,16 +131,24 @@ def show(outcome: JourneyOutcome, *, as_json: bool) -> None:
     if as_json:
         write_record(outcome.journey)
     else:
-        from rich.console import Console
-
-        from freehold.records.folder import RunFolder
-        from freehold.report.load import load_run
-        from freehold.report.terminal import render_summary
-
-        folder = RunFolder.open(Path(outcome.journey.where["run"]))
-        Console(highlight=False).print(render_summary(load_run(folder)))
+        try:
+            _show_summary(Path(outcome.journey.where["run"]))
+        except FreeholdError:
+            # A journey that ended on a full disk may have left nothing to read; its own error says more.
+            if outcome.error is None:
+                raise
     if outcome.error is not None:
         raise outcome.error
+
+
+def _show_summary(path: Path) -> None:
+    from rich.console import Console
+
+    from freehold.records.folder import RunFolder
+    from freehold.report.load import load_run
+    from freehold.report.terminal import render_summary
+
+    Console(highlight=False).print(render_summary(load_run(RunFolder.open(path))))
 
 
 def default_cache() -> Path:

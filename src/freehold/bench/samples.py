@@ -324,7 +324,7 @@ def _encode_trace(trace: StreamTrace) -> dict[str, Any]:
         "usage": [trace.usage.prompt_tokens, trace.usage.completion_tokens, trace.usage.cached_tokens],
         "timings": dict(trace.timings),
         "at_ns": [round((event.at_s - trace.sent_at_s) * 1e9) for event in events],
-        **{name: values for name, values in columns.items() if any(v != _DEFAULTS[name] for v in values)},
+        **{name: values for name, values in columns.items() if values.count(_DEFAULTS[name]) < len(values)},
     }
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+
+import pytest
 from replayed import ReplayedServer
 
 from freehold.client.api import Endpoint
 from freehold.engines.openai.dialect import OpenAIDialect
-from freehold.world import LocalWorld
+from freehold.errors import EngineError
+from freehold.world import HttpReply, LocalWorld
 
 PARIS = [504, 3575, 282, 4649, 314, 7042, 30]
 WORLD = LocalWorld()
@@ -38,3 +43,36 @@ def test_what_the_standard_lacks_is_none(llama_server: ReplayedServer) -> None:
     assert DIALECT.render_chat(WORLD, there, [{"role": "user", "content": "Hi"}]) is None
     assert DIALECT.counters(WORLD, there) is None
     assert DIALECT.effective(WORLD, there) == {"model": "smollm2"}
+
+
+class ChatOnlyWorld(LocalWorld):
+    """A server with a chat route and without the legacy completions route."""
+
+    def http(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        json: object = None,
+        timeout_s: float = 30.0,
+    ) -> HttpReply:
+        if not url.endswith("/chat/completions"):
+            return HttpReply(status=404, body=b'{"error": {"message": "no such route"}}')
+        assert isinstance(json, dict)
+        return HttpReply(status=200, body=answer_chat(json))
+
+
+def answer_chat(request: dict[str, object]) -> bytes:
+    messages = request["messages"]
+    assert isinstance(messages, list)
+    choice = {"message": {"content": f"about {messages[0]['content']}"}, "finish_reason": "stop"}
+    return json.dumps({"choices": [choice], "usage": {"prompt_tokens": 7, "completion_tokens": 2}}).encode()
+
+
+def test_a_server_with_chat_only_is_given_the_prompt_as_a_message() -> None:
+    there = Endpoint(base_url="http://h/v1", model="m")
+    made = DIALECT.generate(ChatOnlyWorld(), there, "Paris", output_tokens=4)
+    assert (made.text, made.finish_reason, made.prompt_tokens, made.output_tokens) == ("about Paris", "stop", 7, 2)
+    with pytest.raises(EngineError):
+        DIALECT.generate(ChatOnlyWorld(), there, [1, 2, 3], output_tokens=4)

@@ -44,8 +44,9 @@ class Verification:
         reference: Origin of the reference, if there is one.
         verdicts: Every check.
         outcome: The worst of them.
-        passed: Whether speed may be measured: no check failed, and where a known checkpoint has a reference, the
-            comparison with it came to a conclusion. Other open checks are shown and do not block.
+        passed: Whether speed may be measured: no check failed, what can be asked of any server was answered, and
+            where a known checkpoint has a reference, the comparison with it came to a conclusion. Other open checks
+            are shown and do not block.
     """
 
     schema: Literal["freehold.verification/1"] = "freehold.verification/1"

@@ -22,6 +22,10 @@ _REPLACEMENT = "\ufffd"
 _ALLOWED_CONTROLS = frozenset("\n\r\t")
 # How byte-level BPE and SentencePiece write blanks, line ends and bytes before they are decoded.
 _RAW_TOKENS = re.compile("[\u0120\u010a][A-Za-z\u0120\u010a]|\u2581[A-Za-z]|<0x[0-9A-F]{2}>|[A-Za-z]##[a-z]")
+# Two or three characters that may be the bytes of one, as Latin-1 or Windows-1252 show them.
+_AFTER = "[\u0080-\u00bf\u0152-\u0192\u02c6\u02dc\u2013-\u203a\u20ac\u2122]"
+_MISREAD = re.compile(f"[\u00c2-\u00df]{_AFTER}|[\u00e0-\u00ef]{_AFTER}{_AFTER}")
+_PLAIN_SCRIPTS = frozenset({"LATIN", "CYRILLIC", "GREEK", "CJK", "han"})
 _WORD = re.compile(r"[^\W\d_]+")
 _VOWELS = frozenset("aeiouyAEIOUY")
 _WIDE_SCRIPTS = {"CJK": "han", "HIRAGANA": "han", "KATAKANA": "han", "FULLWIDTH": "han", "BOPOMOFO": "han"}
@@ -102,28 +106,47 @@ def find_faults(text: str, limits: QualityLimits, *, is_cut: bool) -> tuple[Faul
     return tuple(fault for fault in checks if fault is not None)
 
 
+def _is_no_text(character: str) -> bool:
+    """Whether no text has this character: replacement, control, surrogate, private use, noncharacter.
+
+    Unassigned ones are let through: emoji are younger than the table of the Python that runs this.
+    """
+    if character == _REPLACEMENT:
+        return True
+    if unicodedata.category(character) in {"Cc", "Cs", "Co"}:
+        return character not in _ALLOWED_CONTROLS
+    return 0xFDD0 <= ord(character) <= 0xFDEF or ord(character) & 0xFFFE == 0xFFFE
+
+
 def _characters(text: str) -> Fault | None:
-    """Characters that no text has: replacement, controls, surrogates, private or unassigned ones."""
-    wrong = [
-        c
-        for c in text
-        if c == _REPLACEMENT or (unicodedata.category(c) in {"Cc", "Cs", "Co", "Cn"} and c not in _ALLOWED_CONTROLS)
-    ]
+    """Characters that no text has."""
+    wrong = [c for c in text if _is_no_text(c)]
     if not wrong:
         return None
     return Fault(kind="characters", detail=f"{len(wrong)} characters that are no text, first U+{ord(wrong[0]):04X}")
 
 
 def _codec(text: str) -> Fault | None:
-    """UTF-8 that was read as Latin-1 or Windows-1252: ``Ã©`` for ``é``."""
-    for match in re.finditer("[\u0080-\u00ff\u0152-\u0192\u02c6\u02dc\u2013-\u203a\u20ac\u2122]{2,}", text):
+    """UTF-8 that was read as Latin-1 or Windows-1252: ``Ã©`` for ``é``.
+
+    Two signs that decode to one letter can stand together by chance (``Ã”`` ends a quotation in capitals), so one such
+    pair is no finding; three that do, cannot.
+    """
+    found: list[str] = []
+    weight = 0
+    for match in _MISREAD.finditer(text):
         for codec in ("cp1252", "latin-1"):
             try:
                 decoded = match[0].encode(codec).decode("utf-8")
             except UnicodeError:
                 continue
-            return Fault(kind="codec", detail=f"{match[0]!r} is {decoded!r} read with the wrong codec")
-    return None
+            if _script(decoded) in _PLAIN_SCRIPTS or unicodedata.category(decoded)[0] == "P":
+                found.append(f"{match[0]!r} is {decoded!r}")
+                weight += len(match[0]) - 1
+            break
+    if weight < 2:
+        return None
+    return Fault(kind="codec", detail=f"{found[0]} read with the wrong codec")
 
 
 def _raw_tokens(text: str) -> Fault | None:

@@ -23,6 +23,7 @@ from freehold.world import World
 __all__ = ["Interview", "Rescored"]
 
 _FORCED_EXTRA_TOKENS = 24
+_RECALL_TOKENS = 8  # a word of a few tokens, and some before it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +213,6 @@ class Interview:
         """Continuations of the prompts that differ in one fact far back, by fact."""
         self._tell("changing a fact far back in a prompt")
         return {
-            fact: self.dialect.generate(self.world, self.endpoint, prompt, output_tokens=4)
+            fact: self.dialect.generate(self.world, self.endpoint, prompt, output_tokens=_RECALL_TOKENS)
             for fact, prompt in self.texts.recall.prompts().items()
         }

@@ -26,10 +26,10 @@ def judge_recall(recalls: Mapping[str, Generation]) -> Verdict:
         recalls: Continuation by fact.
     """
     texts = [run.text for run in recalls.values()]
-    num_recalled = sum(run.text.strip().startswith(fact.strip()) for fact, run in recalls.items())
+    num_recalled = sum(fact.strip() in run.text for fact, run in recalls.items())
     num = len(recalls)
     evidence = {
-        "recalled": Evidence.measured(num_recalled, "facts", source="continuations that begin with their fact", n=num),
+        "recalled": Evidence.measured(num_recalled, "facts", source="continuations that hold their fact", n=num),
         "distinct": Evidence.measured(len(set(texts)), "answers", source="different continuations", n=num),
     }
     seen = ", ".join(f"{fact.strip()} → {run.text.strip()[:20]!r}" for fact, run in recalls.items())

@@ -35,6 +35,8 @@ from freehold.world import World, utc_text
 __all__ = ["verify"]
 
 _FINGERPRINT = "fingerprint"
+_ALWAYS_DECIDED = frozenset({"determinism", "context_sensitivity", "stopping", "text_quality"})
+"""Checks that every server that answers at all can be put to."""
 
 
 def verify(
@@ -61,8 +63,8 @@ def verify(
         listener: Is told about progress.
 
     Returns:
-        The verdicts. It passed if nothing failed and, for a checkpoint that is known and has a reference, the
-        comparison with it came to a conclusion.
+        The verdicts. It passed if nothing failed, what can be asked of any server was answered and, for a known
+        checkpoint that has a reference, the comparison with it came to a conclusion.
 
     Raises:
         PrerequisiteError: The server does not answer, or refuses the key.
@@ -79,7 +81,8 @@ def verify(
         verdicts.append(_guarded(name, check))
     was_compared = any(v.check == _FINGERPRINT and v.outcome is not Outcome.INCONCLUSIVE for v in verdicts)
     has_failed = any(v.outcome is Outcome.FAIL for v in verdicts)
-    is_undecided = usable is not None and checkpoint_sha256 is not None and not was_compared
+    is_undecided = any(v.outcome is Outcome.INCONCLUSIVE and v.check in _ALWAYS_DECIDED for v in verdicts)
+    is_uncompared = usable is not None and checkpoint_sha256 is not None and not was_compared
     record = Verification(
         made_from=dict(made_from or {}),
         checkpoint_sha256=checkpoint_sha256,
@@ -87,7 +90,7 @@ def verify(
         reference=origin_of(usable) if usable is not None and was_compared else None,
         verdicts=tuple(verdicts),
         outcome=overall(verdicts),
-        passed=not has_failed and not is_undecided,
+        passed=not (has_failed or is_undecided or is_uncompared),
     )
     listener(
         Progress(

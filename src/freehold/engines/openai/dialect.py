@@ -86,26 +86,33 @@ class OpenAIDialect:
         output_tokens: int,
         is_fixed_length: bool = False,
     ) -> Generation:
-        """Continue a raw prompt greedily; text and usage are all the standard promises.
+        """Continue a prompt greedily; text and usage are all the standard promises.
+
+        A server without the legacy completions route is given the prompt as a user's message instead.
 
         Raises:
             EngineError: The server refused or failed.
         """
-        payload: dict[str, object] = {
+        routes = load_api_facts("openai").routes
+        settings: dict[str, object] = {
             "model": endpoint.model,
-            "prompt": prompt if isinstance(prompt, str) else list(prompt),
             "temperature": 0,
             **self.generation_fields(output_tokens=output_tokens, is_fixed_length=is_fixed_length),
         }
-        answer = ask(world, endpoint, load_api_facts("openai").routes["completions"], payload)
+        raw = prompt if isinstance(prompt, str) else list(prompt)
+        answer = ask(world, endpoint, routes["completions"], {"prompt": raw, **settings})
+        if answer.status in (404, 405) and isinstance(prompt, str):
+            messages = [{"role": "user", "content": prompt}]
+            answer = ask(world, endpoint, routes["chat"], {"messages": messages, **settings})
         choices = as_list(answer.body.get("choices"))
         choice = as_map(choices[0] if choices else None)
-        if not answer.is_ok or not isinstance(choice.get("text"), str):
+        text = choice.get("text", as_map(choice.get("message")).get("content"))
+        if not answer.is_ok or not isinstance(text, str):
             raise refused("to continue a prompt", answer)
         usage = as_map(answer.body.get("usage"))
         finish = choice.get("finish_reason")
         return Generation(
-            text=choice["text"],
+            text=text,
             token_ids=None,
             scores=None,
             finish_reason=finish if isinstance(finish, str) else None,

@@ -150,21 +150,43 @@ def assign_roles(
     table = _table("gguf" if form == "gguf" else "hf", families)
     readings: dict[str, _Reading] = {}
     slots: list[_Slot] = []
-    # This loop runs half a million times for the largest checkpoints, so it only looks things up.
+    # This loop runs half a million times for the largest checkpoints. The tensors of a layer lie together, and all
+    # layers hold much the same, so most names are a prefix seen just now and a rest seen before.
+    readings_by_head: dict[str, dict[str, _Reading]] = {}
+    prefix, digits, by_rest = "\0", "", dict[str, _Reading]()
     for name in names:
-        pieces = _NUMBER.split(name)  # text, number, text, number, …, text
-        template = ".*".join(pieces[::2])
-        reading = readings.get(template)
-        if reading is None:
-            reading = readings[template] = table.read(template)
-        digits = "" if reading.layer_number is None else pieces[2 * reading.layer_number + 1]
-        slot = reading.slot_by_digits.get(digits)
+        if name.startswith(prefix):
+            rest = name[len(prefix) :]
+            reading = by_rest.get(rest)
+            if reading is None:
+                reading = by_rest[rest] = _look_up(name, table, readings)[0]
+            here = "" if reading.layer_number is None else digits
+        else:
+            reading, head, here = _look_up(name, table, readings)
+            if here:
+                prefix, digits = f"{head}.{here}.", here
+                by_rest = readings_by_head.setdefault(head, {})
+        slot = reading.slot_by_digits.get(here)
         if slot is None:
-            is_layer = 0 < len(digits) <= _MAX_LAYER_DIGITS
-            slot = reading.slot_by_digits[digits] = _Slot(reading.rule, int(digits) if is_layer else None)
+            is_layer = 0 < len(here) <= _MAX_LAYER_DIGITS
+            slot = reading.slot_by_digits[here] = _Slot(reading.rule, int(here) if is_layer else None)
         slots.append(slot)
     _decide([s for reading in readings.values() for s in reading.slot_by_digits.values()], num_layers)
     return [slot.placement for slot in slots if slot.placement is not None]
+
+
+def _look_up(name: str, table: _Table, readings: dict[str, _Reading]) -> tuple[_Reading, str, str]:
+    """What a name is, the text before its layer's number, and that number; both empty outside the layers."""
+    pieces = _NUMBER.split(name)  # text, number, text, number, …, text
+    template = ".*".join(pieces[::2])
+    reading = readings.get(template)
+    if reading is None:
+        reading = readings[template] = table.read(template)
+    if reading.layer_number is None:
+        return reading, "", ""
+    place = 2 * reading.layer_number + 1
+    head = "".join(f".{piece}" if position % 2 else piece for position, piece in enumerate(pieces[:place]))
+    return reading, head, pieces[place]
 
 
 def _decide(slots: Sequence[_Slot], num_layers: int | None) -> None:

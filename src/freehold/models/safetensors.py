@@ -15,7 +15,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import accumulate, chain
 from math import prod
 from operator import itemgetter, sub
 from typing import Any, NoReturn
@@ -30,6 +30,7 @@ _MAX_HEADER_BYTES = 100_000_000  # MAX_HEADER_SIZE of the safetensors crate
 _MAX_DIMENSIONS = 32  # guess: four times the largest seen
 _METADATA = "__metadata__"
 _fields_of = itemgetter("dtype", "shape", "data_offsets")
+_size_of, _begin_of = itemgetter(3), itemgetter(4)
 _by_place = itemgetter(4, 3)  # where its data begins; an empty tensor comes before its neighbour
 
 
@@ -106,8 +107,8 @@ def _read_alike(raw: bytes) -> list[RawTensor] | None:
         document: dict[str, Any] = from_json(raw)
         metadata = document.pop(_METADATA, {})
         num_tensors = len(document)
-        if b"\\u" in raw or set(map(type, metadata.values())) - {str}:
-            return None
+        if b"\\" in raw or set(map(type, metadata.values())) - {str}:
+            return None  # an escape may hide a quotation mark, or half of a character
         num_texts = 5 * num_tensors + bool(metadata) + 2 * len(metadata)
         if raw.count(b'"') != 2 * num_texts:
             return None  # a name or field is there twice, or there is more than the usual fields
@@ -123,8 +124,8 @@ def _read_alike(raw: bytes) -> list[RawTensor] | None:
         if None in size_by_pair.values() or list(map(sub, ends, begins)) != sizes or min(begins) < 0:
             return None
         shared = {pair: pair[1] for pair in size_by_pair}  # one tuple per shape, not one per tensor
-        rows = zip(document, kinds, map(shared.__getitem__, pairs), sizes, begins, strict=True)
-        return list(map(partial(tuple.__new__, RawTensor), rows))
+        columns = zip(document, kinds, map(shared.__getitem__, pairs), sizes, begins, strict=True)
+        return list(map(partial(tuple.__new__, RawTensor), columns))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
@@ -215,17 +216,20 @@ def _check_entry(name: str, tensor: str, entry: Any) -> RawTensor:
 
 def _cover(name: str, rows: list[RawTensor], data_bytes: int) -> tuple[RawTensor, ...]:
     """The tensors in the order of their data, once it is known that they cover it without hole or overlap."""
-    rows.sort(key=_by_place)
-    position, previous = 0, "the header"
-    for tensor, _, _, size, begin in rows:
-        if begin != position:
-            problem = "overlap" if begin < position else "leave a hole"
-            _fail(
-                name,
-                f"{name} contradicts itself: {shown(previous)} and {shown(tensor)} {problem}",
-                f"found data offset {begin:,}, expected {position:,}",
-            )
-        position, previous = position + size, tensor
+    ends = list(accumulate(map(_size_of, rows), initial=0))
+    position, previous = ends[-1], rows[-1].name if rows else "the header"
+    if list(map(_begin_of, rows)) != ends[:-1]:  # not in the order of their data, or worse
+        rows.sort(key=_by_place)
+        position, previous = 0, "the header"
+        for tensor, _, _, size, begin in rows:
+            if begin != position:
+                problem = "overlap" if begin < position else "leave a hole"
+                _fail(
+                    name,
+                    f"{name} contradicts itself: {shown(previous)} and {shown(tensor)} {problem}",
+                    f"found data offset {begin:,}, expected {position:,}",
+                )
+            position, previous = position + size, tensor
     if position > data_bytes:
         _fail(
             name,

@@ -99,7 +99,7 @@ def bench(
     facts = {**(_read_node(world) if node is None else node), "load before": _load_text(read_load())}
     interrupted = False
     with SampleFile(samples_path) as file:
-        session = _Session(
+        work = _Measurement(
             endpoint=endpoint,
             dialect=dialect,
             world=world,
@@ -112,7 +112,7 @@ def bench(
             total=sum(block.count for block in blocks),
         )
         try:
-            interrupted = not session.run(blocks)
+            interrupted = not work.run(blocks)
         except KeyboardInterrupt:
             interrupted = True
     samples = tuple(file.samples.values())
@@ -128,11 +128,11 @@ def bench(
     facts |= {
         "load after": _load_text(read_load()),
         "arrivals stamped by": " and ".join(sorted({s.stamp for s in samples if s.is_good})) or "nobody",
-        "asked by": session.style.value if session.style is not None else "nothing",
+        "asked by": work.style.value if work.style is not None else "nothing",
         "seed": str(seed),
         **{f"{name} prompts": load_prompts(name).sha256[:12] for name in request.prompt_classes},
     }
-    arms = summarise(samples, gaps=session.explain(started_at), ceiling=ceiling, planned=planned, date=started_at)
+    arms = summarise(samples, gaps=work.explain(started_at), ceiling=ceiling, planned=planned, date=started_at)
     result = BenchResult(
         made_from=dict(made_from),
         verified=verification is not None and verification.passed,
@@ -172,7 +172,7 @@ def recompute(result: BenchResult, samples_path: Path, *, ceiling: Evidence, req
 
 
 @dataclass(slots=True, kw_only=True)
-class _Session:
+class _Measurement:
     """One benchmark under way."""
 
     endpoint: Endpoint

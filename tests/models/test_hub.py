@@ -69,7 +69,9 @@ def test_nine_shards_of_330_gb_cost_some_hundred_kilobytes(made: ModuleType, tmp
     assert remote.tensor_bytes == 330_160_710_016
     assert hub.sent_bytes == 9 * 128 * 1024  # one piece per shard; each header fits
     assert len(hub.requests) == 1 + 9
-    assert (events[-1].done, events[-1].total) == (9, 9)
+    assert [(e.done, e.total) for e in events[:-1]] == [(n, 9) for n in range(1, 10)]
+    assert events[-1].is_final
+    assert events[-1].message == "1.2 MB of 330.2 GB transferred"  # 9 · 131,072 bytes
 
 
 def test_sharded_safetensors_with_index_and_config(made: ModuleType, tmp_path: Path, make_hub: MakeHub) -> None:

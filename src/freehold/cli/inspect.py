@@ -31,7 +31,11 @@ class Grouping(StrEnum):
 
 def inspect(
     target: Annotated[
-        str, typer.Argument(metavar="PATH|hf:OWNER/REPO", help="A checkpoint's folder, file or repository.")
+        str,
+        typer.Argument(
+            metavar="PATH|hf:OWNER/REPO",
+            help="A checkpoint's folder or file, or a repository: hf:OWNER/REPO[@REVISION][:FILE].",
+        ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print the inventory as JSON.")] = False,
     with_tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor.")] = False,

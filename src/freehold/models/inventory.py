@@ -21,8 +21,9 @@ from freehold.models.checkpoint import find_checkpoint
 from freehold.models.document import inventory_document, inventory_json
 from freehold.models.gguf import MAGIC
 from freehold.models.hashing import hash_checkpoint
-from freehold.progress import Listener, ignore
+from freehold.progress import Listener, Progress, ignore
 from freehold.records.inventory import Inventory
+from freehold.units import format_disk
 
 if TYPE_CHECKING:
     from freehold.secret import Secret
@@ -124,7 +125,10 @@ def read_remote_inventory(
         store, pick = hub.narrow(file)
         files = find_checkpoint(store.size_by_name, store.place, pick)
         suffix = f":{file}" if file else ""
-        return read_store(store, files, source=f"hf:{repo}@{hub.commit}{suffix}", listener=listener)
+        inventory = read_store(store, files, source=f"hf:{repo}@{hub.commit}{suffix}", listener=listener)
+        summary = f"{format_disk(hub.bytes_received)} of {format_disk(inventory.file_bytes)} transferred"
+        listener(Progress(stage="inspect", message=summary, is_final=True))
+        return inventory
 
 
 def _check_magic(file: FileSource) -> None:

@@ -185,7 +185,10 @@ def test_targets_are_large_enough_for_a_finger(chrome: Browser, saved: Callable[
 
 def test_paper_shows_everything_in_ink(chrome: Browser, saved: Callable[[str], Path], tmp_path: Path) -> None:
     chrome.open(saved("healthy"), width=1280, scheme="dark")
-    chrome.call("Emulation.setEmulatedMedia", media="print", features=[])
+    dark = [{"name": "prefers-color-scheme", "value": "dark"}]
+    chrome.click(".theme")  # light, chosen by hand …
+    chrome.click(".theme")  # … and dark again: neither may reach the paper
+    chrome.call("Emulation.setEmulatedMedia", media="print", features=dark)
     try:
         assert chrome.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
         assert chrome.evaluate("getComputedStyle(document.querySelector('.ref')).display") == "inline"

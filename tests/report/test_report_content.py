@@ -263,7 +263,12 @@ def test_a_link_out_of_the_folder_keeps_its_hash() -> None:
 
 
 def test_paths_of_the_machine_stay_out(records: Records) -> None:
-    assert "/somewhere/private" not in render_markdown(records())
+    text = render_markdown(records())
+    assert "/somewhere/private" not in text
+    assert "somebody" not in text
+    assert (
+        "\nGOMP_SPINCOUNT=0 python -m freehold.engines.llama_cpp.serve --model SmolLM2-135M-Instruct.Q4_1.gguf" in text
+    )
 
 
 # --- a missing value is never a number ------------------------------------------------------------------------------

@@ -184,14 +184,22 @@ def test_without_data_there_is_a_dash_instead_of_a_picture(page: Page, shape: Sh
     assert ('id="chart-memory"' in text) == (not shape.is_attached)
 
 
-def test_a_ceiling_far_above_does_not_flatten_the_picture(records: Records) -> None:
+def test_a_ceiling_far_above_is_named_and_does_not_flatten_the_picture(records: Records) -> None:
     from freehold.report.charts import WIDE, draw
+    from freehold.report.document import Chart
+
+    def caption(run: RunRecords) -> str:
+        blocks = [b for s in describe(run).sections for b in s.blocks if isinstance(b, Chart) and b.name == "decode"]
+        return blocks[0].caption
 
     run = records()
     assert run.plan is not None
     assert "ceiling 101 tok/s" in draw("decode", run, WIDE)
+    assert caption(run).endswith("Dashed: the ceiling.")
     far = replace(run.plan.decode_ceiling_tok_per_s, value=5_000.0)
-    assert "ceiling" not in draw("decode", replace(run, plan=replace(run.plan, decode_ceiling_tok_per_s=far)), WIDE)
+    run = replace(run, plan=replace(run.plan, decode_ceiling_tok_per_s=far))
+    assert "ceiling" not in draw("decode", run, WIDE)
+    assert caption(run).endswith("The ceiling, 5,000 tok/s, lies far above the picture.")
 
 
 def test_the_same_records_give_the_same_bytes(page: Page, records: Records) -> None:

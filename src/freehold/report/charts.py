@@ -21,7 +21,7 @@ from freehold.report.memory import memory_actual
 from freehold.report.svg import GRID, INK, MUTED, NEUTRAL, PAPER, SERIES, TERM_FILLS, to_svg
 from freehold.report.wording import arm_name, value_text
 
-__all__ = ["NARROW", "WIDE", "Size", "draw"]
+__all__ = ["NARROW", "WIDE", "Size", "draw", "drawn_ceiling"]
 
 _MAX_CEILING_RATIO = 3.0
 """A ceiling further above the fastest request than this is named in words instead of flattening the picture."""
@@ -87,18 +87,24 @@ def _values(alt: Any, rows: list[dict[str, Any]]) -> Any:
 
 def _decode(alt: Any, run: RunRecords, size: Size) -> Any:
     assert run.bench is not None
-    speeds = [s.decode_tok_per_s for s in run.samples if s.decode_tok_per_s is not None]
-    top = max(speeds)
-    ceiling = run.plan.decode_ceiling_tok_per_s.number if run.plan is not None else None
-    if ceiling is not None and ceiling <= _MAX_CEILING_RATIO * top:
-        top = max(top, ceiling)
-    else:
-        ceiling = None
+    top = _fastest(run)
+    ceiling = drawn_ceiling(run)
+    top = max(top, ceiling or top)
     arms = [arm for arm in run.bench.arms if _has_points(run, arm)]
     columns = min(size.columns, len(arms))
     width = (size.width - 62 * columns) // columns
     panels = [_decode_panel(alt, run, arm, ceiling=ceiling, top=top * 1.08, width=width) for arm in arms]
     return alt.concat(*panels, columns=columns, spacing=24)
+
+
+def drawn_ceiling(run: RunRecords) -> float | None:
+    """The ceiling in tok/s where it is near enough to be drawn, else None."""
+    ceiling = run.plan.decode_ceiling_tok_per_s.number if run.plan is not None else None
+    return ceiling if ceiling is not None and ceiling <= _MAX_CEILING_RATIO * _fastest(run) else None
+
+
+def _fastest(run: RunRecords) -> float:
+    return max((s.decode_tok_per_s for s in run.samples if s.decode_tok_per_s is not None), default=0.0)
 
 
 def _has_points(run: RunRecords, arm: BenchArm) -> bool:
@@ -260,7 +266,7 @@ def _memory(alt: Any, run: RunRecords, size: Size) -> Any:
         rule = alt.Chart(line).encode(x=alt.X("free:Q", scale=scale))
         layers.append(rule.mark_rule(stroke=INK, strokeDash=[5, 4]))
         layers.append(
-            rule.mark_text(align="right", dx=-5, fontSize=12, fill=INK).encode(y=alt.value(8), text="label:N")
+            rule.mark_text(align="right", dx=-5, fontSize=12, fill=INK).encode(y=alt.value(-7), text="label:N")
         )
     return alt.layer(*layers).properties(width=width, height=alt.Step(46))
 

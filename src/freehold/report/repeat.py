@@ -7,6 +7,7 @@ Does not do: running anything.
 
 from __future__ import annotations
 
+import re
 import shlex
 
 from freehold.evidence import DASH
@@ -17,6 +18,9 @@ from freehold.report.wording import plural
 from freehold.units import format_memory, format_number
 
 __all__ = ["machine_text", "model_text", "repeat_section"]
+
+_FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^/\s:]+/)+")
+"""The folders of an absolute path; an address such as ``http://host/v1`` is none."""
 
 
 def model_text(run: RunRecords) -> str:
@@ -58,9 +62,10 @@ def repeat_section(run: RunRecords) -> Section:
     blocks.append(Code(title="Commands", text=_commands(run), language="sh"))
     process = run.deployment.process if run.deployment is not None else None
     if process is not None:
-        environment = [f"{name}={shlex.quote(value)}" for name, value in process.env.items()]
-        command = " ".join([*environment, shlex.join(process.argv)])
-        blocks.append(Code(title="The engine, as it was started", text=command, language="sh"))
+        environment = [f"{name}={shlex.quote(_without_folders(value))}" for name, value in process.env.items()]
+        command = " ".join([*environment, *(shlex.quote(_without_folders(word)) for word in process.argv)])
+        title = "The engine, as it was started; folders of that machine are left out"
+        blocks.append(Code(title=title, text=command, language="sh"))
     blocks.append(_versions(run))
     blocks.append(_machine(run))
     blocks += _configuration(run)
@@ -71,6 +76,11 @@ def repeat_section(run: RunRecords) -> Section:
         lead="The recipe, the commands, the versions and the hashes of everything that went in.",
         blocks=tuple(blocks),
     )
+
+
+def _without_folders(word: str) -> str:
+    """A word of a command line with the base names of its paths: a report may be shown to anybody, a home may not."""
+    return _FOLDERS.sub("", word)
 
 
 def _commands(run: RunRecords) -> str:
@@ -95,7 +105,7 @@ def _versions(run: RunRecords) -> Facts:
         items.append((run.deployment.engine, version))
     if run.node is not None:
         items.append(("Python", run.node.python))
-        items += sorted(run.node.libraries.items())
+        items += sorted(item for item in run.node.libraries.items() if item not in items)
     return Facts(slug="versions", caption="Versions", items=tuple(items) or (("versions", f"{DASH} none recorded"),))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from freehold.evidence import DASH, Evidence, Kind
 from freehold.records.bench import BenchArm, Distribution
+from freehold.report.charts import drawn_ceiling
 from freehold.report.document import (
     Block,
     Cell,
@@ -142,7 +143,7 @@ def speed_section(run: RunRecords) -> Section:
             name="decode",
             caption="Decode speed of each request, in the order in which they were sent. "
             "Hollow: not counted (warm-up or failed). Line: mean of the counted requests. "
-            "Band: interval of that mean. Dashed: the ceiling.",
+            f"Band: interval of that mean. {_ceiling_note(run)}",
             alternative=f"Decode speed per request for {_arm_list(arms)}; the numbers stand under “every request”.",
             missing=_samples_missing(run, "decode_tok_per_s"),
             mark=mark,
@@ -165,6 +166,15 @@ def speed_section(run: RunRecords) -> Section:
         "usage field. Single stream and several streams are different experiments and are kept apart.",
         blocks=tuple(blocks),
     )
+
+
+def _ceiling_note(run: RunRecords) -> str:
+    ceiling = _ceiling(run)
+    if ceiling.is_missing:
+        return f"No ceiling: {ceiling.reason}."
+    if drawn_ceiling(run) is None:
+        return f"The ceiling, {ceiling.text}, lies far above the picture."
+    return "Dashed: the ceiling."
 
 
 def _arm_list(arms: tuple[BenchArm, ...]) -> str:

@@ -22,6 +22,7 @@ typedef uint32_t u32;
 static inline u32 __funnelshift_r(u32 lo, u32 hi, u32 n) { return (u32)((((uint64_t)hi << 32) | lo) >> (n & 31)); }
 """
 _MAIN = """
+static int at(u32 word, int byte) { return (int)(word >> (8 * byte) & 255); }
 // out[32 rows][256]: 8 · (2s + 1) · (g + δ) as an integer, from the words of one unit
 extern "C" void decode_unit(const u32* words, const u32* codebook, int* out) {
     for (int lane = 0; lane < 32; lane++) {
@@ -31,11 +32,11 @@ extern "C" void decode_unit(const u32* words, const u32* codebook, int* out) {
         for (int p = 0; p < 2; p++) for (int j = 0; j < 4; j++) {
             u32 odd = odd_scale(w[11], (t * 2 + h) * 2 + p);
             u32 entry = *(const u32*)((const char*)codebook + entry_address(w, ((t * 2 + h) * 4 + j) * 2 + p, 0));
-            u32 part[2] = {first_four(entry, odd * 8), last_four(entry, odd)};
+            u32 both = both_fours(entry, odd), last = last_four(entry, odd);  // (2s + 1)(a + 4b), 4(2s + 1)b
             u32 minus = group_sum_weight(w[11], (t * 2 + h) * 2 + p, odd);
             for (int k = 0; k < 8; k++)
                 out[(t * 16 + p * 8 + lane / 4) * 256 + (4 * h + lane % 4) * 32 + 8 * j + k] =
-                    (int)(part[k / 4] >> (8 * (k % 4)) & 255) - (int)(minus >> (8 * (k % 4)) & 255);
+                    (k < 4 ? 8 * (at(both, k) - at(last, k)) : 2 * at(last, k - 4)) - at(minus, k % 4);
         }
     }
 }

@@ -1,6 +1,6 @@
 """How far may a kernel be from the float64 reference? Fixed on 2026-11-30, before any timing.
 
-Weights are exact in every kernel. Activations are integers of 13 bits (IQ1_S) or 16 bits (Q8_0) relative to the
+Weights are exact in every kernel. Activations are integers of almost 13 bits (IQ1_S) or 16 bits (Q8_0) relative to the
 largest of 256, so that a float32 output is within 1e-3 or 2e-4 of the reference (relative L2 norm over the output).
 Kernels with 8-bit activations, such as the released ones, are near 6e-3. Outputs in bfloat16 and float16 add their own
 rounding (2^-9 and 2^-12).

@@ -98,21 +98,20 @@ __device__ __forceinline__ void mma_s8(int (&d)[4], u32 a0, u32 a1, u32 a2, u32 
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-// One warp turns 256 activations into integers of two signed base-256 digits: x ≈ scale · (256 · high + low).
-// Lane l holds elements 8l … 8l+7. `limit` bounds the integers; all 256 share one scale. A NaN or Inf becomes the
-// maximum (NaN's bits are above all others) and poisons the scale instead of vanishing.
-struct Digits {
-    u32 high[2], low[2];  // four elements a word
-    int sum;              // of the lane's eight integers
-    float scale;          // the same in all lanes
+// One warp turns 256 activations into integers: x ≈ scale · n, |n| ≤ limit, one scale for all. Lane l holds elements
+// 8l … 8l+7. A NaN or Inf becomes the maximum (NaN's bits are above all others) and poisons the scale instead of vanishing.
+struct Integers {
+    u32 n[8];     // only the low 16 bits count: those above belong to the number that did the rounding
+    int sum;      // of the lane's eight integers
+    float scale;  // the same in all lanes
 };
 
-__device__ __forceinline__ Digits make_digits(const float (&v)[8], float limit) {
+__device__ __forceinline__ Integers make_integers(const float (&v)[8], float limit) {
     float top = fabsf(v[0]);
 #pragma unroll
     for (int k = 1; k < 8; k++) asm("max.NaN.f32 %0, %0, %1;" : "+f"(top) : "f"(fabsf(v[k])));
     float amax = __uint_as_float(__reduce_max_sync(FULL_MASK, __float_as_uint(top)));
-    Digits out;
+    Integers out;
     bool tiny = amax < 1e-30f;  // 1 / amax would overflow; such a block is zero for any purpose
     float reciprocal;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(amax));
@@ -120,19 +119,19 @@ __device__ __forceinline__ Digits make_digits(const float (&v)[8], float limit) 
     float inverse = tiny ? 0.0f : limit * reciprocal;  // one part in 2^23: far below the rounding to integers
     out.sum = 0;
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        u32 n[4], up[4];
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            // adding 1.5 · 2^23 leaves the rounded integer in the low bits of the float
-            n[k] = __float_as_uint(__fmaf_rn(v[4 * half + k], inverse, 12582912.0f));
-            up[k] = n[k] + 128u;  // so that the digit above is rounded, not cut
-            out.sum += (int)(n[k] - 0x4b400000u);
-        }
-        out.low[half] = __byte_perm(__byte_perm(n[0], n[1], 0x0040), __byte_perm(n[2], n[3], 0x0040), 0x5410);
-        out.high[half] = __byte_perm(__byte_perm(up[0], up[1], 0x0051), __byte_perm(up[2], up[3], 0x0051), 0x5410);
+    for (int k = 0; k < 8; k++) {
+        // adding 1.5 · 2^23 leaves the rounded integer in the low bits of the float
+        out.n[k] = __float_as_uint(__fmaf_rn(v[k], inverse, 12582912.0f));
+        out.sum += (int)(out.n[k] - 0x4b400000u);
     }
     return out;
+}
+
+// Four 16-bit integers as two signed base-256 digits each: n = 256 · high + low.
+__device__ __forceinline__ void split_digits(u32 n0, u32 n1, u32 n2, u32 n3, u32& high, u32& low) {
+    low = __byte_perm(__byte_perm(n0, n1, 0x0040), __byte_perm(n2, n3, 0x0040), 0x5410);
+    // 128 more, so that the digit above is rounded, not cut
+    high = __byte_perm(__byte_perm(n0 + 128, n1 + 128, 0x0051), __byte_perm(n2 + 128, n3 + 128, 0x0051), 0x5410);
 }
 
 // Programmatic dependent launch. A block says at once that the next kernel may be prepared, and waits for the kernels

@@ -26,6 +26,8 @@ __device__ __forceinline__ u32 group_sum_weight(u32 scale_word, int c, u32 odd) 
     return odd * (minus * 0x01010101u + 0x07070707u);
 }
 
-// Codebook entry → 8 · (2s + 1) · code for its first and its last four weights, one byte each; at most 8 · 15 · 2 = 240.
-__device__ __forceinline__ u32 first_four(u32 entry, u32 odd8) { return (entry & 0x03030303u) * odd8; }
-__device__ __forceinline__ u32 last_four(u32 entry, u32 odd) { return (entry & 0x18181818u) * odd; }
+// Codebook entry (byte j = a + 4b, the codes of weights j and j + 4) → one fragment of bytes (2s + 1)(a + 4b) ≤ 150 and one
+// of 4(2s + 1)b ≤ 120. Masking only the second saves an instruction per lookup; the activations make up for it: with
+// 8·x_a beside the first and 2·x_b − 8·x_a beside the second, the sum is 8(2s + 1)(a·x_a + b·x_b).
+__device__ __forceinline__ u32 both_fours(u32 entry, u32 odd) { return entry * odd; }
+__device__ __forceinline__ u32 last_four(u32 entry, u32 odd) { return (entry & 0x0c0c0c0cu) * odd; }

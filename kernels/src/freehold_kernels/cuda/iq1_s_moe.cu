@@ -5,8 +5,8 @@
 // Phase 2: items are 32 output rows over all experts in use, so the weighted sum needs no atomics and no second pass.
 //
 // A unit is 32 rows × 256 weights = 1600 bytes. Lane (r, q) holds, for the rows r, r+8 of two 16-row tiles, the codebook
-// indices of groups q and 4+q: 32 lookups. A lookup returns eight weights as codes u = 0, 1, 2 in 2-bit fields (bits 0 and
-// 3 of each byte), so mask and multiply give 8u(2s+1) as bytes: a tensor-core fragment. With q = (2s+1)·(8 ∓ 1),
+// indices of groups q and 4+q: 32 lookups. A lookup returns eight weights as codes u = 0, 1, 2 in 2-bit fields; times
+// 2s+1 they are bytes of two tensor-core fragments (iq1_s_decode.cuh). With q = (2s+1)·(8 ∓ 1),
 //   8 · Σ (2s+1)(g + δ) x = Σ 8u(2s+1) x − Σ q · (sum of x over the group),
 // and the second sum is one more product whose k-slots hold the group sums. Eight columns of the product carry two digits
 // of four tokens.
@@ -19,7 +19,7 @@
 #define TILES2 ((ROWS2 + 31) / 32)
 #define NUM_PAIRS (TOKENS * TOP_K)
 #define MAX_PAIRS 128
-#define LIMIT 4064.0f         // keeps |sum of 32| / 256 within 508 = four signed-byte slots
+#define LIMIT 3200.0f         // ten times it fits two signed digits; a sum of 32 fits four signed bytes and a digit
 #define UNIT_WORD_BYTES 1536  // 3 × 16 bytes per lane
 #define UNIT_SCALE_BYTES 64   // 32 fp16
 #define BLOCK_DIGIT_BYTES 576 // 512 digit bytes and 64 bytes of group sums per 256 activations
@@ -84,7 +84,7 @@ __device__ void group_pairs(Groups& g, int id, float weight, int num_local) {
     __syncthreads();
 }
 
-// The pairs in the order of their experts; wanted by phase 2 only, and made while it waits.
+// The pairs in the order of their experts, by the first warp alone; a barrier must follow before phase 2 reads them.
 __device__ void order_pairs(Groups& g) {
     if (threadIdx.x < 32) {
         int lane = threadIdx.x, n[4], sum = 0;
@@ -105,17 +105,22 @@ __device__ void order_pairs(Groups& g) {
         }
         if (lane == 31) g.start[MAX_PAIRS] = before;
     }
-    __syncthreads();
 }
 
 // One warp writes the digits of 256 activations where the products want them:
 // [h][j / 2][digit][q][j % 2][8] for weight group 4h + q and codebook row j of it, then the group sums [digit][q][h][4].
 __device__ __forceinline__ void write_digits(const float (&v)[8], u8* block, float* scale) {
     int lane = threadIdx.x & 31, group = lane >> 2, j = lane & 3, h = group >> 2, q = group & 3;
-    Digits d = make_digits(v, LIMIT);
+    Integers d = make_integers(v, LIMIT);
+    uint2 high, low;  // 8·x_a and 2·x_b − 8·x_a, see iq1_s_decode.cuh
+    u32 a[4];
+#pragma unroll
+    for (int k = 0; k < 4; k++) a[k] = d.n[k] * 8;
+    split_digits(a[0], a[1], a[2], a[3], high.x, low.x);
+    split_digits(d.n[4] * 2 - a[0], d.n[5] * 2 - a[1], d.n[6] * 2 - a[2], d.n[7] * 2 - a[3], high.y, low.y);
     u8* at = block + (h * 2 + (j >> 1)) * 128 + q * 16 + (j & 1) * 8;
-    *(uint2*)at = make_uint2(d.high[0], d.high[1]);
-    *(uint2*)(at + 64) = make_uint2(d.low[0], d.low[1]);
+    *(uint2*)at = high;
+    *(uint2*)(at + 64) = low;
     int sum = d.sum + __shfl_xor_sync(FULL_MASK, d.sum, 1);
     sum += __shfl_xor_sync(FULL_MASK, sum, 2);
     if (j == 0) {
@@ -189,7 +194,7 @@ __device__ __forceinline__ void multiply_unit(const Unit& unit, u32 codebook, co
 #pragma unroll
             for (int k = 0; k < 2; k++) {
                 const u32 v0 = entry[step & 1][k * 4 + t * 2], v1 = entry[step & 1][k * 4 + t * 2 + 1];
-                u32 a0 = first_four(v0, odd0 * 8u), a1 = first_four(v1, odd1 * 8u);
+                u32 a0 = both_fours(v0, odd0), a1 = both_fours(v1, odd1);
                 u32 a2 = last_four(v0, odd0), a3 = last_four(v1, odd1);
 #pragma unroll
                 for (int n = 0; n < NT; n++) mma_u8(c[n][t], a0, a1, a2, a3, k ? b[n].z : b[n].x, k ? b[n].w : b[n].y);
@@ -278,6 +283,10 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) iq1_s_moe(const __gr
 
     group_pairs(g, id, weight, a.num_local);
     const int experts = g.num_experts;
+    if (a.phases == 2) {
+        order_pairs(g);
+        __syncthreads();
+    }
 
     if (a.phases & 1) {
         const int items = experts * TILES1;
@@ -291,6 +300,8 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) iq1_s_moe(const __gr
         int first = share_start(units, warp, WARPS), last = share_start(units, warp + 1, WARPS);
         Unit next;
         if (first < last) next = load_unit(a.words1, a.scales1, address(first));
+
+        if (a.phases & 2) order_pairs(g);  // weights are on their way, there is time
 
         u8* digits = pool;  // [token][block]
         float* scales = (float*)(digits + TOKENS * BLOCKS1 * BLOCK_DIGIT_BYTES);
@@ -398,7 +409,6 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) iq1_s_moe(const __gr
             }
 #endif
         }
-        order_pairs(g);
         if (a.phases == 3) grid_barrier(a.barrier);
         u8* digits = pool;                                                    // [pair in chunk][block]
         float* scales = (float*)(digits + a.chunk_pairs * BLOCKS2 * BLOCK_DIGIT_BYTES);  // weight folded in

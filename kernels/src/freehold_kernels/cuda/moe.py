@@ -125,9 +125,9 @@ def tokens_per_launch(shape: MoeShape, shared_limit: int) -> int:
 
 @cache
 def iq1_codebook_words(device: torch.device) -> torch.Tensor:
-    """Return IQ1's codebook as the kernel reads it, [2048] int32: byte j = code j | code (j + 4) << 3."""
+    """Return IQ1's codebook as the kernel reads it, [2048] int32: byte j = code j + 4 · code (j + 4)."""
     codes = torch.from_numpy(iq1_grid().astype("int64")) + 1
-    return ((codes[:, :4] | codes[:, 4:] << 3) << torch.arange(0, 32, 8)).sum(1).to(torch.int32).to(device)
+    return ((codes[:, :4] | codes[:, 4:] << 2) << torch.arange(0, 32, 8)).sum(1).to(torch.int32).to(device)
 
 
 def _check_routing(x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> None:

@@ -106,11 +106,14 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 16 / WARPS) q8_0_linear
             if (base + k * WARPS < JOBS && b < JOBS) {
                 float v[8];
                 to_floats(raw[k], v);
-                Digits d = make_digits(v, LIMIT);
+                Integers d = make_integers(v, LIMIT);
+                uint2 high, low;
+                split_digits(d.n[0], d.n[1], d.n[2], d.n[3], high.x, low.x);
+                split_digits(d.n[4], d.n[5], d.n[6], d.n[7], high.y, low.y);
                 int g = lane >> 2;  // [g / 2][digit][q][g % 2][8]
                 u8* at = digits + b * BLOCK_DIGIT_BYTES + (g >> 1) * 128 + q * 16 + (g & 1) * 8;
-                *(uint2*)at = make_uint2(d.high[0], d.high[1]);
-                *(uint2*)(at + 64) = make_uint2(d.low[0], d.low[1]);
+                *(uint2*)at = high;
+                *(uint2*)(at + 64) = low;
                 if (lane == 0) scales[b] = d.scale;
             }
         }

@@ -178,3 +178,9 @@ def test_any_name_has_exactly_one_placement(name: str, form: str) -> None:
 def test_numbers_do_not_change_what_a_tensor_is_for(layer: int, expert: int) -> None:
     name = f"model.layers.{layer}.mlp.experts.{expert}.up_proj.weight"
     assert one(name, "safetensors") == ("routed_up", layer)
+
+
+def test_a_draft_module_that_counts_its_own_layers_takes_none_of_the_models() -> None:
+    names = ["model.layers.0.self_attn.q_proj.weight", "mtp.layers.0.mlp.experts.gate_proj.weight", "mtp.fc.weight"]
+    placements = assign_roles(names, form="safetensors", family="qwen3_5_moe", num_layers=40)
+    assert [(p.role.value, p.layer) for p in placements] == [("attn_qkv", 0), ("draft", None), ("draft", None)]

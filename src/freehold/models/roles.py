@@ -71,6 +71,7 @@ class _Table:
         facts = load_facts("roles.toml")
         self._storage = frozenset(facts["storage"])
         self._layer_parts = frozenset(facts[form]["layer_parts"])
+        self._apart = frozenset(facts["apart"])
         self._by_end: dict[str, list[tuple[int, tuple[str, ...], _Rule]]] = {}
         self._open_ended: list[tuple[int, tuple[str, ...], _Rule]] = []
         rules: list[dict[str, Any]] = []
@@ -103,7 +104,8 @@ class _Table:
             parts.pop()
         candidates = sorted(self._by_end.get(parts[-1], []) + self._open_ended, key=lambda c: c[0])
         rule = next((rule for _, pattern, rule in candidates if _matches(pattern, parts)), _UNKNOWN)
-        return _Reading(rule, None if rule.role is Role.VISION else layer_number)
+        is_apart = rule.role is Role.VISION or not self._apart.isdisjoint(parts)
+        return _Reading(rule, None if is_apart else layer_number)
 
 
 @lru_cache(maxsize=8)

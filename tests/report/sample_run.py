@@ -266,11 +266,11 @@ def deployment(shape: Shape, made_from: Mapping[str, str]) -> Deployment:
             memory_actual_bytes=nothing,
         )
     argv = (
-        "/home/somebody/venv/bin/python",
+        "/srv/somebody/venv/bin/python",
         "-m",
         "freehold.engines.llama_cpp.serve",
         "--model",
-        "/home/somebody/.cache/freehold/SmolLM2-135M-Instruct.Q4_1.gguf",
+        "/srv/somebody/.cache/freehold/SmolLM2-135M-Instruct.Q4_1.gguf",
         "--port",
         "0",
     )

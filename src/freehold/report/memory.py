@@ -156,7 +156,7 @@ def _table(run: RunRecords) -> Table:
     return Table(
         slug="memory-table",
         caption="Memory, predicted and actual",
-        columns=(Column(title="share"), Column(title="bytes", is_numeric=True), Column(title="how it comes about")),
+        columns=(Column(title="memory"), Column(title="amount", is_numeric=True), Column(title="how it comes about")),
         groups=tuple(groups),
     )
 

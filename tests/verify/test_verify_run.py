@@ -223,6 +223,7 @@ def test_a_server_that_refuses_everything_does_not_pass() -> None:
     with ReplayedServer(CAPTURE, refuse) as server:
         there = Endpoint(base_url=server.base_url, model="smollm2-135m")
         record = verify(there, OpenAIDialect(), LocalWorld(), checkpoint_sha256=None, reference=None)
+        server.unknown.clear()
     assert outcomes(record)["determinism"] is Outcome.INCONCLUSIVE
     assert not record.passed
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -162,6 +163,13 @@ def test_paths_that_lead_nowhere(made: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     fails(tmp_path / "notes.txt", InputError, "no checkpoint that is known", "b'hell'")
     fails(tmp_path / "notes.txt" / "x", InputError, "does not exist")
+
+
+def test_a_file_name_that_is_no_text(made: ModuleType, tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"m\xff.gguf")
+    made.write_gguf(path, small(made), META)
+    fails(path, InputError, r"the name of m\udcff.gguf is not UTF-8", "rename it")
+    fails(tmp_path, InputError, "is not UTF-8")
 
 
 def test_a_file_without_tensors_is_no_checkpoint(made: ModuleType, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Protocol, Self
 
 from freehold.errors import CheckpointError, InputError, PrerequisiteError
 
-__all__ = ["ByteSource", "FileSource", "read_whole", "shown"]
+__all__ = ["ByteSource", "FileSource", "is_utf8", "read_whole", "shown"]
 
 
 class ByteSource(Protocol):
@@ -65,7 +65,7 @@ class FileSource:
     chunk_bytes = 256 * 1024
 
     def __init__(self, path: Path) -> None:
-        self.name = str(path)
+        self.name = str(path.absolute())
         try:
             # Without O_NONBLOCK the open of a named pipe would wait for ever for a writer.
             self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -135,6 +135,17 @@ def shown(text: str) -> str:
     if len(text) > 200:
         text = text[:197] + "…"
     return text if text.isprintable() else ascii(text)[1:-1]
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a text can be written as UTF-8; half a surrogate pair, or a file name of other bytes, cannot."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _cannot_read(name: str, error: OSError) -> PrerequisiteError | InputError:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from freehold.errors import InputError
 from freehold.models.assembly import read_store
-from freehold.models.bytesource import FileSource, shown
+from freehold.models.bytesource import FileSource, is_utf8, shown
 from freehold.models.checkpoint import find_checkpoint
 from freehold.models.document import inventory_document, inventory_json
 from freehold.models.gguf import MAGIC
@@ -52,13 +52,13 @@ class LocalStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.place = str(folder)
+        self.place = str(folder.absolute())
         try:
             with os.scandir(folder) as entries:
                 self.size_by_name: Mapping[str, int] = {e.name: e.stat().st_size for e in entries if e.is_file()}
         except OSError as error:
             raise InputError(
-                f"cannot list {shown(str(folder))}",
+                f"cannot list {shown(self.place)}",
                 why=error.strerror or str(error),
                 fix="check the spelling and its permissions",
             ) from None
@@ -92,7 +92,15 @@ def read_inventory(path: Path, *, source: str | None = None) -> Inventory:
                 _check_magic(file)
         store, pick = LocalStore(path.parent), path.name
     files = find_checkpoint(store.size_by_name, store.place, pick)
-    return read_store(store, files, source=source or path.resolve().name or str(path))
+    name = source or path.resolve().name or str(path)
+    for text in (name, *files.shards):
+        if not is_utf8(text):
+            raise InputError(
+                f"the name of {shown(text)} is not UTF-8",
+                why="names go into records, which are UTF-8",
+                fix="rename it",
+            )
+    return read_store(store, files, source=name)
 
 
 def read_remote_inventory(

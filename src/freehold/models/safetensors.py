@@ -21,7 +21,7 @@ from operator import itemgetter, sub
 from typing import Any, NoReturn
 
 from freehold.errors import CheckpointError
-from freehold.models.bytesource import ByteSource, shown
+from freehold.models.bytesource import ByteSource, is_utf8, shown
 from freehold.models.formats import RawTensor, safetensors_bits
 
 __all__ = ["SafetensorsHeader", "read_safetensors"]
@@ -148,7 +148,7 @@ def _read_each(name: str, raw: bytes) -> list[RawTensor]:
     for tensor, entry in entries:
         if tensor in names:
             _fail(name, f"{name} contradicts itself", f"tensor {shown(tensor)} is there twice")
-        if not _is_encodable(tensor):
+        if not is_utf8(tensor):
             _fail(name, f"a tensor name in {name} is not UTF-8", f"{shown(tensor)} holds half of a surrogate pair")
         names.add(tensor)
         if tensor != _METADATA:
@@ -248,16 +248,6 @@ def _cover(name: str, rows: list[RawTensor], data_bytes: int) -> tuple[RawTensor
 def _bytes_text(num_bits: int) -> str:
     whole, rest = divmod(num_bits, 8)
     return f"{whole:,}" if not rest else f"{whole:,} {rest}/8"
-
-
-def _is_encodable(text: str) -> bool:
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _guess_content(first: bytes) -> str:

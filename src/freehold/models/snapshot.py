@@ -11,6 +11,7 @@ from __future__ import annotations
 import glob
 import json
 import re
+import threading
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -142,17 +143,20 @@ def _reporting_tqdm(listener: Listener, total: int) -> Any:
     """A progress bar class for huggingface_hub that draws nothing and tells the listener how many bytes came."""
     from tqdm import tqdm  # type: ignore[import-untyped]
 
+    lock = threading.Lock()
+
     class Reporter(tqdm):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
-            self._counts_bytes = kwargs.get("unit") == "B" and not str(kwargs.get("name", "")).endswith("transfer")
+            # Of its bars, the one over all files' bytes says that its total is still incomplete.
+            self._counts_bytes = kwargs.get("unit") == "B" and "incomplete" in str(kwargs.get("desc"))
             self._done = 0
-            kwargs.pop("name", None)
             super().__init__(*args, **{**kwargs, "disable": True})
 
         def update(self, n: float | None = 1) -> bool | None:
-            if self._counts_bytes and "Downloading" not in str(getattr(self, "desc", "")):
-                self._done += int(n or 0)
-                listener(Progress(stage="model", message="downloading", done=self._done, total=total, unit="bytes"))
+            if self._counts_bytes:
+                with lock:
+                    self._done += int(n or 0)
+                    listener(Progress(stage="model", message="downloading", done=self._done, total=total, unit="bytes"))
             return None
 
     return Reporter

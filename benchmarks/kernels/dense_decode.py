@@ -11,9 +11,8 @@ from __future__ import annotations
 import argparse
 
 import torch
-from harness import Arm, Report, copy_bytes_per_s, load_released, time_arms
-
 from freehold_kernels.modules import LinearQ8
+from harness import Arm, Report, copy_bytes_per_s, load_released, time_arms
 
 Q8_0 = 8  # ggml's number
 SHAPES = (  # rows, columns, what it is

@@ -108,7 +108,7 @@ def environment() -> dict[str, Any]:
     query = "name,driver_version,clocks.sm,clocks.mem,clocks.max.sm,power.limit,temperature.gpu"
     return {
         "utc": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "command": sys.argv,
+        "command": [Path(part).name for part in sys.argv],
         "commit": os.environ.get("BENCH_COMMIT") or _output_of("git", "rev-parse", "HEAD"),
         "gpu": _output_of("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"),
         "gpu_fields": query,

@@ -16,10 +16,9 @@ import argparse
 from dataclasses import dataclass
 
 import torch
-from harness import CALLS, Arm, Report, copy_bytes_per_s, load_released, time_arms
-
 from freehold_kernels.modules import RoutedExpertsIQ1S
 from freehold_kernels.reference import Activation
+from harness import CALLS, Arm, Report, copy_bytes_per_s, load_released, time_arms
 
 IQ1_S = 19  # ggml's number
 

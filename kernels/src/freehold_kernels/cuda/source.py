@@ -14,8 +14,8 @@ __all__ = ["KERNELS", "read_source", "source_key"]
 
 # kernel → the files that make its source, in order
 KERNELS = {
-    "iq1_s_moe": ("common.cuh", "iq1_s_decode.cuh", "iq1_s_moe.cu"),
-    "q8_0_linear": ("common.cuh", "q8_0_linear.cu"),
+    "iq1_s_moe": ("common.cuh", "digits.cuh", "iq1_s_decode.cuh", "iq1_s_moe.cu"),
+    "q8_0_linear": ("common.cuh", "digits.cuh", "q8_0_linear.cu"),
 }
 
 

@@ -341,6 +341,13 @@ def test_the_words_are_plain() -> None:
     ]
 
 
+DOCUMENTS = [
+    *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *(REPOSITORY / "docs").rglob("*.md"),
+    *(REPOSITORY / "benchmarks").rglob("*.md"),
+]
+
+
 # --- generated documents --------------------------------------------------------------------------------------------
 
 GENERATED: dict[Path, str] = load_tool("generate_docs").generate()
@@ -367,9 +374,15 @@ def test_every_stamped_document_is_described() -> None:
 
 
 def test_links_between_documents_lead_somewhere() -> None:
-    for path in [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *(REPOSITORY / "docs").rglob("*.md")]:
+    for path in DOCUMENTS:
         for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", path.read_text()):
             assert (path.parent / target).exists(), f"{name_of(path)} points at {target}"
+
+
+def test_every_benchmark_is_listed() -> None:
+    readme = (REPOSITORY / "benchmarks" / "README.md").read_text()
+    scripts = [path.name for path in (REPOSITORY / "benchmarks").glob("*.py")]
+    assert not [name for name in scripts if f"`{name}`" not in readme]
 
 
 def test_the_readme_gives_each_dependency_a_reason() -> None:

@@ -202,3 +202,35 @@ def test_a_run_is_named_after_its_time_and_recipe() -> None:
     assert run_name("../we ird/näme", moment) == "20261130T224013Z-we-ird-n-me"
     assert run_name("///", moment) == "20261130T224013Z-run"
     assert len(run_name("x" * 500, moment)) == len("20261130T224013Z-") + 60
+
+
+def test_a_later_write_does_not_declare_a_changed_file_correct(tmp_path):
+    folder = RunFolder.create(tmp_path / "run")
+    folder.write("recipe.yaml", b"name: one\n")
+    folder.write("other.txt", b"other\n")
+    (folder.path / "recipe.yaml").write_bytes(b"name: two\n")
+    folder.write("other.txt", b"another\n")
+    assert folder.check_manifest() == ["recipe.yaml was changed after it was written"]
+    folder.write("recipe.yaml", b"name: three\n")
+    assert folder.check_manifest() == []
+
+
+def test_what_grows_by_nature_is_entered_as_it_is_now(tmp_path):
+    folder = RunFolder.create(tmp_path / "run")
+    (folder.logs / "engine-0.log").write_text("one\n")
+    folder.write("other.txt", b"other\n")
+    (folder.logs / "engine-0.log").write_text("one\ntwo\n")
+    folder.write("other.txt", b"other\n")
+    assert folder.check_manifest() == []
+
+
+def test_what_is_set_aside_leaves_the_manifest_whole(tmp_path):
+    from datetime import UTC, datetime
+
+    from freehold.records.plan import Plan
+
+    folder = RunFolder.create(tmp_path / "run")
+    folder.write("plan.json", b"{}\n")
+    folder.set_aside([Plan], datetime(2026, 11, 30, tzinfo=UTC))
+    assert folder.check_manifest() == []
+    assert [p.name for p in folder.path.glob("superseded/*/*")] == ["plan.json"]

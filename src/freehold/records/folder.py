@@ -14,11 +14,11 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from freehold.errors import InputError, PrerequisiteError
 from freehold.records.base import Record, decode, encode, schema_name, sha256_hex
@@ -167,7 +167,7 @@ class RunFolder:
     def write(self, name: str, data: bytes) -> None:
         """Write any file of the run whole and bring the manifest up to date."""
         write_whole(self.path / name, data)
-        self.write_manifest()
+        self.update_manifest(written=(name,))
 
     def load(self, cls: type[R]) -> R:
         """Read a stage's record.
@@ -211,18 +211,42 @@ class RunFolder:
                 why=error.strerror or str(error),
                 fix="check the folder's permissions and the disk's free space",
             ) from None
-        self.write_manifest()
+        self.update_manifest(removed=[path.name for path in paths])
 
     def write_manifest(self) -> None:
-        """Write ``manifest.json``: sha256 and size of every file of the run."""
-        entries = {}
-        for path in sorted(p for p in self.path.rglob("*") if p.is_file()):
-            name = path.relative_to(self.path).as_posix()
-            if name == MANIFEST or path.name.startswith("."):
-                continue
-            data = path.read_bytes()
-            entries[name] = {"sha256": sha256_hex(data), "bytes": len(data)}
-        document = {"schema": "freehold.manifest/1", "files": entries}
+        """Write ``manifest.json`` anew: sha256 and size of every file of the run as it is now."""
+        self._write_entries({name: _entry(path) for name, path in self._files()})
+
+    def update_manifest(self, *, written: Iterable[str] = (), removed: Iterable[str] = ()) -> None:
+        """Enter files that were written or are new, and what grows by nature: logs and process records.
+
+        Every other entry stays as it is. Hashing everything anew would declare files correct that somebody changed
+        after they were written. A manifest that cannot be read, or is gone from a run that has files, is left alone,
+        since that is itself a finding.
+        """
+        path = self.path / MANIFEST
+        entries: dict[str, Any] = {}
+        fresh = set(written)
+        if not path.exists() and any("/" not in name and name not in fresh for name, _ in self._files()):
+            return
+        if path.is_file():
+            try:
+                entries = dict(json.loads(path.read_bytes())["files"])
+            except (OSError, ValueError, KeyError, TypeError, RecursionError):
+                return
+        for name in removed:
+            entries.pop(name, None)
+        for name, file in self._files():
+            if name not in entries or name in fresh or name.startswith(("logs/", "process-")):
+                entries[name] = _entry(file)
+        self._write_entries(entries)
+
+    def _files(self) -> list[tuple[str, Path]]:
+        files = ((p.relative_to(self.path).as_posix(), p) for p in self.path.rglob("*") if p.is_file())
+        return sorted((name, p) for name, p in files if name != MANIFEST and not p.name.startswith("."))
+
+    def _write_entries(self, entries: Mapping[str, Any]) -> None:
+        document = {"schema": "freehold.manifest/1", "files": dict(sorted(entries.items()))}
         write_whole(self.path / MANIFEST, (json.dumps(document, indent=1) + "\n").encode())
 
     def check_manifest(self) -> list[str]:
@@ -242,3 +266,8 @@ class RunFolder:
             elif sha256_hex(target.read_bytes()) != sha256:
                 problems.append(f"{name} was changed after it was written")
         return problems
+
+
+def _entry(path: Path) -> dict[str, str | int]:
+    data = path.read_bytes()
+    return {"sha256": sha256_hex(data), "bytes": len(data)}

@@ -7,13 +7,12 @@ Does not do: rendering (``page.py``, ``markdown.py``).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from freehold.records.base import sha256_hex
-from freehold.records.folder import MANIFEST, RunFolder, write_whole
+from freehold.records.folder import RunFolder
 from freehold.report.load import REPORT_FILES, load_run
 from freehold.report.markdown import render_markdown
 from freehold.report.page import render_html
@@ -57,28 +56,9 @@ def write_report(folder: RunFolder) -> ReportFiles:
         markdown: render_markdown(run).encode("utf-8", "replace"),
     }
     for name, data in contents.items():
-        write_whole(folder.path / name, data)
-    entries: dict[str, dict[str, str | int]] = {
-        name: {"sha256": sha256_hex(data), "bytes": len(data)} for name, data in contents.items()
-    }
-    _enter(folder, entries)
+        folder.write(name, data)
     return ReportFiles(
         html=folder.path / html,
         markdown=folder.path / markdown,
-        entries=entries,
+        entries={name: {"sha256": sha256_hex(data), "bytes": len(data)} for name, data in contents.items()},
     )
-
-
-def _enter(folder: RunFolder, entries: Mapping[str, Mapping[str, str | int]]) -> None:
-    """Enter the two files into the manifest and leave its other entries alone.
-
-    Hashing everything anew would declare files correct that were changed since they were written, and the next report
-    would no longer say so.
-    """
-    path = folder.path / MANIFEST
-    try:
-        document = json.loads(path.read_bytes())
-        document["files"] = dict(sorted({**document["files"], **entries}.items()))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return  # missing or broken, which the report itself says
-    write_whole(path, (json.dumps(document, indent=1) + "\n").encode())

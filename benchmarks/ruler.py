@@ -5,7 +5,8 @@ runs on another in a process of its own, as a user would run it: prompts, counte
 the server's log: the kernel's receive stamp of each request and the wall clock just before each send. Every request is
 paired with its log entry by the nonce of its prompt. Two errors are given: *paired*, request by request (chunk by
 chunk), and *as published*, the difference of the two p99 over all requests, which is all that can be said of tools that
-do not publish their samples. CPU is user and system time of the whole client process, start-up included.
+do not publish their samples. A run in which the client had to wait for a processor is repeated, at most four times; all
+of them are shown and noted. CPU is user and system time of the whole client process, start-up included.
 
 First plain streams at 1, 16, 64 and 256 at a time (200 ms to the first token, 20 ms per token, 100 tokens), then the
 difficult ones at 16: several tokens per chunk, reasoning, a false usage, a stall, an early role, an early stop, cut
@@ -31,7 +32,7 @@ import sys
 import tempfile
 import urllib.request
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,8 @@ from ruler_report import DOCUMENT, RESULTS, last_record, met_goals, render, repl
 HERE = Path(__file__).resolve().parent
 STREAMS = (1, 16, 64, 256)
 TOO_SLOW = "the client could not keep up"
+MAX_REPEATS = 4
+"""How often a run is repeated that other work on the machine disturbed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +82,7 @@ class Row:
     output_tokens: float | None
     flags: tuple[str, ...]
     verdict: str
+    disturbed: tuple[str, ...] = ()
 
     @property
     def cpu_per_1000_s(self) -> float:
@@ -141,6 +145,20 @@ def run_client(order: Mapping[str, Any]) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------- measuring
+
+
+def measure_quiet(script: str, streams: int, requests: int, **more: Any) -> Row:
+    """Run one script until nothing else on the machine disturbed it; the runs before that are noted in the row.
+
+    What decides is not the error, but whether the benchmark itself said that it had to wait for a processor.
+    """
+    disturbed: list[str] = []
+    while True:
+        row = measure(script, streams, requests, **more)
+        if not (is_late := [flag for flag in row.flags if TOO_SLOW in flag]) or len(disturbed) == MAX_REPEATS:
+            return replace(row, disturbed=tuple(disturbed))
+        show(row)
+        disturbed.append(f"chunk error p99 {row.chunk.p99:.3f} ms; {is_late[0]}")
 
 
 def measure(
@@ -325,12 +343,12 @@ def run(*, is_quick: bool) -> dict[str, Any]:
     rows: list[Row] = []
     for streams in STREAMS:
         requests = (2 if streams == 1 else streams) if is_quick else (6 if streams == 1 else 8 * streams)
-        rows.append(measure("plain", streams, requests, overrides=quick, is_chat=False, tokens=tokens))
+        rows.append(measure_quiet("plain", streams, requests, overrides=quick, is_chat=False, tokens=tokens))
         show(rows[-1])
     for script in (*scripts, "cut_one_in_8"):
         overrides = {**quick, **(special.get(script, {}) if is_quick else {})}
         is_chat = script in ("reasoning", "role_early")
-        rows.append(measure(script, 16, 16, overrides=overrides, is_chat=is_chat, tokens=tokens))
+        rows.append(measure_quiet(script, 16, 16, overrides=overrides, is_chat=is_chat, tokens=tokens))
         show(rows[-1])
     return {
         "schema": "freehold-ruler/1",

@@ -44,11 +44,12 @@ def render(record: Mapping[str, Any]) -> str:
         "",
         "### Plain streams: reported minus true, in ms",
         "",
-        "Paired with the log; p50 keeps its sign, p99 is of the magnitude.",
+        "Paired with the log; p50 keeps its sign, p99 is of the magnitude. *Repeated* counts runs before this one in "
+        "which the client said that it had to wait for a processor.",
         "",
         "| streams | requests | TTFT p50 | p99 | each chunk p50 | p99 | ITL p50 | p99 | TPOT p50 | p99 | E2E p50 | p99 "
-        "| tok/s | load held | lost |",
-        "| ---: " * 15 + "|",
+        "| tok/s | load held | lost | repeated |",
+        "| ---: " * 16 + "|",
     ]
     for row in plain:
         errors = [
@@ -57,7 +58,7 @@ def render(record: Mapping[str, Any]) -> str:
         ]
         out.append(
             f"| {row['streams']} | {row['requests']} | {' | '.join(errors)} | {row['tok_per_s_percent']:+.2f} % "
-            f"| {row['load_held_percent']:+.1f} % | {row['lost']} |"
+            f"| {row['load_held_percent']:+.1f} % | {row['lost']} | {len(row['disturbed'])} |"
         )
     out += ["", "### Beside other clients, 256 streams", "", *_beside(record, peers, plain)]
     out += [

@@ -14,10 +14,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from freehold.client.api import StreamEvent, Usage
 
 __all__ = ["Delta", "error_message", "read_delta", "read_usage"]
+
+_decode: Final = json.JSONDecoder().decode  # what `json.loads` calls in the end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +51,7 @@ def read_delta(data: str, at_s: float) -> Delta:
         ValueError: It is no JSON object.
     """
     try:
-        chunk = json.loads(data)
+        chunk = _decode(data)
     except RecursionError:
         raise ValueError("JSON nested too deeply") from None
     if type(chunk) is not dict:

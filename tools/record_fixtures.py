@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 import tomllib
 from datetime import UTC, datetime
@@ -33,9 +34,14 @@ released one never changes.
 
 | files | origin | date | licence |
 | --- | --- | --- | --- |
-| all | `freehold up` {version} on a machine with two cores, then `python tools/record_fixtures.py RUN`: it replaces \
+| `cluster_plan-1.json` | `freehold {cluster_plan}` {version} | {date} | Apache-2.0, as the repository |
+| all others | `freehold up` {version} on a machine with two cores, then `python tools/record_fixtures.py RUN`: it replaces \
 the folders of that machine by `/srv/` | {date} | Apache-2.0, as the repository |
 """
+CLUSTER_PLAN = (
+    "plan --model smollm2-135m --hardware dgx-spark:2 --nodes 1..2 --context 1024 --tokens-per-month 1000000 --json"
+)
+"""No stage of a run plans for other hardware, so this record is made by a command of its own."""
 
 
 def neutral(text: str) -> str:
@@ -53,6 +59,9 @@ def main() -> int:
     found = {}
     for path in sorted(Path(sys.argv[1]).glob("*.json")):
         found[json.loads(path.read_bytes()).get("schema")] = path.read_bytes()
+    start = "import sys; from freehold.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    plan = subprocess.run([sys.executable, "-c", start, *CLUSTER_PLAN.split()], check=True, stdout=subprocess.PIPE)
+    found["freehold.cluster_plan/1"] = plan.stdout
     missing = []
     for schema, record_type in record_types().items():
         if since.get(schema) in released:
@@ -62,7 +71,9 @@ def main() -> int:
             continue
         record = decode(record_type, neutral(found[schema].decode()).encode(), name=schema)
         (FIXTURES / schema_file_name(schema)).write_bytes(encode(record))
-    (FIXTURES / "README.md").write_text(README.format(version=__version__, date=datetime.now(UTC).date()))
+    (FIXTURES / "README.md").write_text(
+        README.format(version=__version__, cluster_plan=CLUSTER_PLAN, date=datetime.now(UTC).date())
+    )
     if missing:
         print(f"error: the run has no record of {', '.join(missing)}", file=sys.stderr)
         print("  why: some stage of it did not run", file=sys.stderr)

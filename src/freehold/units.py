@@ -188,6 +188,8 @@ def format_number(value: float | int | str | bool, unit: str) -> str:
             return format_tok_per_s(value)
         case "tokens":
             return f"{format_count(value)} tokens" if isinstance(value, int) else f"{value:,.1f} tokens"
+        case "USD":
+            return f"${value:,.2f}"
         case "share":
             return f"{value * 100:.{1 if abs(value) < 0.1 else 0}f} %"
         case "":

@@ -1,6 +1,6 @@
-"""``freehold plan``: does a recipe fit this machine, and how fast can it be at most.
+"""``freehold plan``: does a recipe fit this machine, and how fast can it be at most; or a model on other hardware.
 
-Does not do: planning (``plan/``).
+Does not do: planning (``plan/``), or showing plans for other hardware (``cli/cluster_plans.py``).
 """
 
 from __future__ import annotations
@@ -37,13 +37,75 @@ def plan(
     cache: Annotated[
         Path | None, typer.Option(help="Folder for downloaded models.", envvar="FREEHOLD_CACHE", show_default=False)
     ] = None,
+    hardware: Annotated[
+        str | None,
+        typer.Option(help="Plan for this hardware instead of this machine: NAME or NAME:COUNT.", show_default=False),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="With --hardware: a catalogue model, a path or hf:OWNER/REPO.", show_default=False),
+    ] = None,
+    nodes: Annotated[
+        str | None, typer.Option(help="With --hardware: numbers of units to compare, such as 1..18.")
+    ] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="With --hardware: whose way of splitting; vllm by default.")
+    ] = None,
+    kv_type: Annotated[str | None, typer.Option(help="With --hardware: storage of the KV cache, such as fp8.")] = None,
+    draft: Annotated[
+        str | None, typer.Option(help="With --hardware: size of a draft model's weights, such as 7.1GB.")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="With --hardware: what one unit gives to a model, such as 118GiB.")
+    ] = None,
+    usd_per_kwh: Annotated[float | None, typer.Option(min=0, help="With --hardware: price of electricity.")] = None,
+    input_per_output: Annotated[
+        float | None, typer.Option(min=0, help="With --hardware: uncached input tokens per output token.")
+    ] = None,
+    tokens_per_month: Annotated[
+        int | None, typer.Option(min=1, help="With --hardware: output tokens per month, for the break-even.")
+    ] = None,
+    catalogue: Annotated[
+        Path | None,
+        typer.Option(help="Folder with your own catalogue.", envvar="FREEHOLD_CATALOGUE", show_default=False),
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="With --hardware: say why each layout lost.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
 ) -> None:
     """Show whether a recipe fits this machine and how fast it can be at most.
 
     Every share of memory is shown with the sum it comes from. The decode ceiling is what this machine's memory
     permits, measured now: a bound, never a prediction. Exits with 1 if the recipe does not fit.
+
+    With --hardware it plans for machines that may not be there: every layout of a model over them with its memory per
+    rank and its bounds, node counts, cost, and what "can it run" comes to.
     """
+    prices = (usd_per_kwh, input_per_output, tokens_per_month)
+    elsewhere = (hardware, model, nodes, engine, kv_type, draft, memory, *prices, explain or None)
+    if any(value is not None for value in elsewhere):
+        from freehold.cli.cluster_plans import ClusterRequest, plan_and_show
+
+        plan_and_show(
+            ClusterRequest(
+                hardware=hardware,
+                model=model,
+                recipe=recipe,
+                engine=engine,
+                nodes=nodes,
+                context=context,
+                sequences=sequences,
+                kv_type=kv_type,
+                draft=draft,
+                memory=memory,
+                usd_per_kwh=usd_per_kwh,
+                input_per_output=input_per_output,
+                tokens_per_month=tokens_per_month,
+                catalogue=catalogue,
+                is_explained=explain,
+                as_json=as_json,
+            )
+        )
+        return
     from freehold.cli.journeys import default_cache
     from freehold.cli.render import write_record
     from freehold.cli.stages import StageDisplay

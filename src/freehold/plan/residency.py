@@ -11,7 +11,7 @@ Does not do: judging whether a layout is possible (``plan/legality.py``), or whe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import lcm
 
@@ -65,32 +65,46 @@ def estimate_residency(
     """
     block = max((block_on(g, axis) for g in groups if g.role in ROUTED and (axis := axis_of(g)) is not None), default=1)
     by_stage = [[_in_stage(g, stage, layout, architecture) for g in groups] for stage in range(layout.pp_size)]
-    ranks = []
+    ranks: list[RankWeights] = []
     for rank in range(layout.num_ranks):
         stage, tp_rank = divmod(rank, layout.tp_size)
-        extras: dict[str, Fraction] = {}
-        kept, replicated = [], 0
-        for group, (size, count) in zip(groups, by_stage[stage], strict=True):
-            held = kept_bytes(group, size, count, layout, architecture, tp_rank, block) if size else 0
-            kept.append(held)
-            more = held - Fraction(size, layout.tp_size)
-            if more:
-                name = _term_of(group, layout)
-                extras[name] = extras.get(name, Fraction(0)) + more
-            if layout.tp_size > 1 and _is_whole(group, layout, architecture):
-                replicated += held
-        total = sum(kept)
-        rounded = {name: round(value) for name, value in sorted(extras.items(), key=lambda e: -e[1])}
-        ranks.append(
-            RankWeights(
-                rank=rank,
-                stage=stage,
-                terms={"even_share": total - sum(rounded.values()), **{n: v for n, v in rounded.items() if v}},
-                kept=tuple(kept),
-                replicated_bytes=replicated,
-            )
-        )
+        if tp_rank and layout.width_cut != "uneven":  # all ranks of a stage hold the same amount
+            ranks.append(replace(ranks[-1], rank=rank))
+            continue
+        ranks.append(_weigh(rank, stage, tp_rank, by_stage[stage], layout, groups, architecture, block))
     return tuple(ranks)
+
+
+def _weigh(
+    rank: int,
+    stage: int,
+    tp_rank: int,
+    stored: Sequence[tuple[int, int]],
+    layout: Layout,
+    groups: Sequence[TensorGroup],
+    architecture: Architecture,
+    block: int,
+) -> RankWeights:
+    extras: dict[str, Fraction] = {}
+    kept, replicated = [], 0
+    for group, (size, count) in zip(groups, stored, strict=True):
+        held = kept_bytes(group, size, count, layout, architecture, tp_rank, block) if size else 0
+        kept.append(held)
+        more = held - Fraction(size, layout.tp_size)
+        if more:
+            name = _term_of(group, layout)
+            extras[name] = extras.get(name, Fraction(0)) + more
+        if layout.tp_size > 1 and _is_whole(group, layout, architecture):
+            replicated += held
+    total = sum(kept)
+    rounded = {name: round(value) for name, value in sorted(extras.items(), key=lambda e: -e[1])}
+    return RankWeights(
+        rank=rank,
+        stage=stage,
+        terms={"even_share": total - sum(rounded.values()), **{n: v for n, v in rounded.items() if v}},
+        kept=tuple(kept),
+        replicated_bytes=replicated,
+    )
 
 
 def kept_bytes(

@@ -35,8 +35,8 @@ released one never changes.
 | files | origin | date | licence |
 | --- | --- | --- | --- |
 | `cluster_plan-1.json` | `freehold {cluster_plan}` {version} | {date} | Apache-2.0, as the repository |
-| all others | `freehold up` {version} on a machine with two cores, then `python tools/record_fixtures.py RUN`: it replaces \
-the folders of that machine by `/srv/` | {date} | Apache-2.0, as the repository |
+| all others | `freehold up` {version} on a machine with two cores, then `python tools/record_fixtures.py RUN`: it \
+replaces the folders of that machine by `/srv/` | {date} | Apache-2.0, as the repository |
 """
 CLUSTER_PLAN = (
     "plan --model smollm2-135m --hardware dgx-spark:2 --nodes 1..2 --context 1024 --tokens-per-month 1000000 --json"

@@ -148,6 +148,13 @@ def test_a_failure_is_told_in_the_servers_words(body: bytes, words: str) -> None
     assert caught.value.why == words
 
 
+def test_half_a_surrogate_pair_becomes_a_replacement_character() -> None:
+    answer = ask(AnsweringWorld(200, rb'{"content": "a\ud83d b \ud83d\ude00 c"}'), HERE, "/completion", {})
+    assert "\ufffd" in answer.body["content"]
+    assert answer.body["content"].endswith(" b 😀 c")
+    answer.body["content"].encode()
+
+
 def test_standard_routes_go_below_the_given_base_and_own_routes_below_the_root() -> None:
     world = AnsweringWorld(200, b"{}")
     there = Endpoint(base_url="http://host/proxy/v1", model="m")

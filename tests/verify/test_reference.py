@@ -90,6 +90,7 @@ def test_a_prefix_goes_before_every_text_but_conversations(smollm2_reference: Re
         (lambda d: d["texts"][0]["logprobs"].pop(), "differ in length"),
         (lambda d: d["texts"][0]["token_ids"].pop(), "scores for"),
         (lambda d: d.update(texts=[]), "without texts"),
+        (lambda d: [chat.update(is_asked=False) for chat in d["chats"]], "is asked"),
         (lambda d: d.update(engine=None), "engine"),
         (lambda d: d.update(colour="red"), "colour"),
         (lambda d: d["texts"][0].update(top_token_ids=["x"]), "top_token_ids"),

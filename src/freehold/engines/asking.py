@@ -79,10 +79,7 @@ def ask(
     method = "GET" if payload is None else "POST"
     reply = world.http(method, url, headers=headers, json=payload, timeout_s=timeout_s)
     text = reply.body.decode(errors="replace")
-    try:
-        parsed = json.loads(reply.body)
-    except (ValueError, RecursionError):
-        parsed = None
+    parsed = _parse(reply.body)
     body = parsed if isinstance(parsed, dict) else {}
     problem = "" if reply.status == 200 else _problem(body, text)
     if reply.status in (401, 407):
@@ -99,6 +96,18 @@ def ask(
             facts={"status": reply.status},
         )
     return Answer(status=reply.status, body=body, text=text, problem=problem, headers=reply.headers)
+
+
+def _parse(data: bytes) -> object:
+    """JSON, None where it is none; half of a surrogate pair becomes U+FFFD, because no record can hold it."""
+    try:
+        parsed: object = json.loads(data)
+        if b"\\ud" in data.lower():
+            whole = json.dumps(parsed, ensure_ascii=False).encode("utf-8", "surrogatepass")
+            parsed = json.loads(whole.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    return parsed
 
 
 def refused(what: str, answer: Answer) -> EngineError:

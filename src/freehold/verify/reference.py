@@ -144,6 +144,8 @@ class Reference:
                 raise ValueError(f"text {text.name!r} has {len(text.logprobs)} scores for {len(text.token_ids)} tokens")
         if not self.texts:
             raise ValueError("a reference without texts")
+        if self.chats and not any(chat.is_asked for chat in self.chats):
+            raise ValueError("no conversation of the reference is asked")
 
     def scored_token_ids(self, text: ReferenceText) -> tuple[int, ...]:
         """What is given to an engine to score a text: the prefix and its tokens; a conversation begins by itself."""

@@ -224,7 +224,7 @@ def _workspace(recipe: Recipe, inventory: Inventory, constants: MemoryConstants,
     ubatch = min(
         count_option(recipe, rule.ubatch_option, rule.ubatch_tokens),
         count_option(recipe, rule.batch_option, rule.batch_tokens),
-        context_tokens * recipe.sequences,
+        context * recipe.sequences,
     )
     output_bytes = recipe.sequences * arch.vocab_size * rule.output_bytes_per_vocab_entry
     return MemoryTerm(

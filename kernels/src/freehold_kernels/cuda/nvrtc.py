@@ -27,7 +27,12 @@ def _library() -> ctypes.CDLL:
     names = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"]
     folders = [Path(p) / "nvidia" for p in sys.path if p and (Path(p) / "nvidia").is_dir()]
     found = [p for f in folders for n in names for p in sorted(f.glob(f"*/lib/{n}"))]
-    for name in [*map(str, found), *names]:
+    for path in found:
+        # NVRTC opens its builtins by bare name, which finds them only when they are loaded already
+        for builtins in sorted(path.parent.glob("libnvrtc-builtins.so.*")):
+            ctypes.CDLL(str(builtins))
+        return ctypes.CDLL(str(path))
+    for name in names:
         try:
             return ctypes.CDLL(name)
         except OSError:

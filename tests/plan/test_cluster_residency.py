@@ -184,11 +184,13 @@ def test_more_context_never_takes_less(name: str, context: int, more: int) -> No
 
 def test_a_header_gives_the_items_it_states_and_names_the_rest() -> None:
     smol = model("smollm2-135m")
-    items, unknown = items_of_inventory(smol.inventory)
-    assert rank_kv_bytes_per_token(items, Layout(tp_size=1)) == 23_040
-    assert unknown == ()
-    items, unknown = items_of_inventory(NEURON.inventory)
-    assert rank_kv_bytes_per_token(items, Layout(tp_size=1)) == 27_648
-    assert "69 layers keep a recurrent state" in unknown[0]
+    known = items_of_inventory(smol.inventory)
+    assert rank_kv_bytes_per_token(known.items, Layout(tp_size=1)) == 23_040
+    assert known.missing == ""
+    known = items_of_inventory(NEURON.inventory)
+    assert rank_kv_bytes_per_token(known.items, Layout(tp_size=1)) == 27_648
+    assert "69 layers keep a recurrent state" in known.missing
+    windowed = replace(smol.inventory, architecture=replace(smol.inventory.architecture, sliding_window=512))
+    assert "upper bound" in items_of_inventory(windowed).notes[0]
     nothing = replace(smol.inventory, architecture=replace(smol.inventory.architecture, head_dim=None))
-    assert items_of_inventory(nothing)[0] == ()
+    assert items_of_inventory(nothing).items == ()

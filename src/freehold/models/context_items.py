@@ -15,7 +15,7 @@ from typing import Literal
 
 from freehold.records.inventory import Inventory, Role, Tensor
 
-__all__ = ["ContextItem", "items_of_inventory"]
+__all__ = ["ContextItem", "KnownContext", "items_of_inventory"]
 
 _RECURRENT = frozenset({Role.SSM_PROJ, Role.SSM_STATE})
 _ATTENTION = frozenset({Role.ATTN_QKV, Role.ATTN_MLA})
@@ -50,51 +50,59 @@ class ContextItem:
     source: str = "the checkpoint's header"
 
 
-def items_of_inventory(inventory: Inventory) -> tuple[tuple[ContextItem, ...], tuple[str, ...]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownContext:
+    """What a header says of what is kept.
+
+    Args:
+        items: Everything whose size is known.
+        missing: Why the size of the rest is not known, one sentence; "" where all is known.
+        notes: What else to know, one sentence each.
+    """
+
+    items: tuple[ContextItem, ...] = ()
+    missing: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def items_of_inventory(inventory: Inventory) -> KnownContext:
     """What a checkpoint's own header says is kept, and what it does not say.
 
     Args:
         inventory: The checkpoint.
 
     Returns:
-        The items, and one sentence for each size that is not known.
+        The items, and why others are missing.
     """
     arch = inventory.architecture
     recurrent = _layers_with(inventory.tensors, _RECURRENT)
     attention = _layers_with(inventory.tensors, _ATTENTION)
-    unknown = []
-    if recurrent:
-        unknown.append(
-            f"{len(recurrent)} layers keep a recurrent state whose size the header does not give; it is not counted."
-        )
+    missing = (
+        f"{len(recurrent)} layers keep a recurrent state whose size the header does not give." if recurrent else ""
+    )
     if arch.kv_lora_rank is not None:
         if arch.rope_head_dim is None:
-            return (), (*unknown, "The header does not say how wide the rotary key beside the latent is.")
+            return KnownContext(missing="The header does not say how wide the rotary key beside the latent is.")
         latent_layers = _layers_with(inventory.tensors, frozenset({Role.ATTN_MLA}))
         layers = len(latent_layers) or arch.num_layers or 0
         item = ContextItem(name="mla_latent", layers=layers, elements=arch.kv_lora_rank + arch.rope_head_dim)
-        return (item,), tuple(unknown)
+        return KnownContext(items=(item,), missing=missing)
     if arch.num_kv_heads is None or arch.head_dim is None or arch.num_layers is None:
-        return (), (*unknown, "The header does not say how many key/value heads there are, or how wide they are.")
+        return KnownContext(missing="The header does not say how many key/value heads there are, or how wide they are.")
     value_dim = arch.head_dim if arch.value_head_dim is None else arch.value_head_dim
-    num_layers = len(attention - recurrent) or (0 if recurrent else arch.num_layers)
-    if recurrent & attention:
-        unknown.append(
-            f"{len(recurrent & attention)} layers hold attention and recurrent tensors; which of them "
-            "cache keys and values is not said."
-        )
-    if arch.sliding_window is not None:
-        unknown.append(
-            f"Some layers look back only {arch.sliding_window:,} tokens; the header does not say which, so all are "
-            "counted with the whole context: an upper bound."
-        )
     item = ContextItem(
         name="keys_values",
-        layers=num_layers,
+        layers=len(attention - recurrent) or (0 if recurrent else arch.num_layers),
         elements=arch.num_kv_heads * (arch.head_dim + value_dim),
         heads=arch.num_kv_heads,
     )
-    return (item,), tuple(unknown)
+    notes: tuple[str, ...] = ()
+    if arch.sliding_window is not None:
+        notes = (
+            f"Some layers look back only {arch.sliding_window:,} tokens; the header does not say which, so all are "
+            "counted with the whole context: an upper bound.",
+        )
+    return KnownContext(items=(item,), missing=missing, notes=notes)
 
 
 def _layers_with(tensors: Iterable[Tensor], roles: frozenset[Role]) -> set[int]:

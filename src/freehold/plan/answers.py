@@ -19,6 +19,7 @@ from freehold.plan.roofline import active_step_bytes, decode_steps_per_s, scan_s
 from freehold.plan.subject import Subject
 from freehold.records.catalogue import choose_fact
 from freehold.records.cluster_plan import Answer, LayoutPlan
+from freehold.units import format_memory
 
 __all__ = ["answer_questions"]
 
@@ -50,7 +51,7 @@ def answer_questions(
         "stored_on_ssd": _stored(subject, hardware, nodes),
         "resident": resident,
         "lower_bit": lower,
-        "interactive": _interactive(subject, hardware, nodes, chosen, lower),
+        "interactive": _interactive(subject, hardware, nodes, chosen, resident, lower),
         "production": Answer(
             answer="no",
             reason="arithmetic cannot show it: long soak runs, cancellation, recovery, authentication and failover "
@@ -123,15 +124,21 @@ def _resident(
         return Answer(answer="yes" if chosen.is_supported else "plausible", reason=reason, evidence=evidence)
     legal = [x for x in layouts if x.is_legal]
     if any(x.fits is None for x in legal):
-        return Answer(answer="not known", reason="the memory of this hardware is not known", evidence=evidence)
+        reason = subject.missing.rstrip(".") or "the memory of this hardware is not known"
+        return Answer(answer="not known", reason=reason[:1].lower() + reason[1:], evidence=evidence)
     if not legal:
         reasons = [x.reasons[0] for x in layouts if x.reasons]
         return Answer(answer="no", reason=reasons[0] if reasons else "no layout is legal", evidence=evidence)
-    least = min(legal, key=lambda x: x.contract_free_bytes.number or 0)
-    evidence["contract_free_bytes"] = least.contract_free_bytes
+    least = min(legal, key=lambda x: max(r.peak_bytes for r in x.per_rank))
+    need = least.contract_free_bytes
+    needed = need.text
+    if need.is_missing:
+        needed = f"more than {format_memory(max(r.peak_bytes for r in least.per_rank))}"
+    else:
+        evidence["contract_free_bytes"] = need
     return Answer(
         answer="no",
-        reason=f"the smallest layout, {least.name}, needs {least.contract_free_bytes.text} per rank of {budget.text}",
+        reason=f"the smallest layout, {least.name}, needs {needed} per rank of {budget.text}",
         evidence=evidence,
     )
 
@@ -171,7 +178,14 @@ def _lower_bit(subject: Subject, hardware: Hardware, nodes: int, budget: Evidenc
     return Answer(answer="no", reason=reason, evidence=evidence)
 
 
-def _interactive(subject: Subject, hardware: Hardware, nodes: int, chosen: LayoutPlan | None, lower: Answer) -> Answer:
+def _interactive(
+    subject: Subject,
+    hardware: Hardware,
+    nodes: int,
+    chosen: LayoutPlan | None,
+    resident: Answer,
+    lower: Answer,
+) -> Answer:
     threshold = assumption("interactive_tok_per_s")
     step = active_step_bytes(subject.fact("active_params"), assumption("active_bits"))
     roof = decode_steps_per_s(step, hardware.fact("bandwidth"))
@@ -208,4 +222,6 @@ def _interactive(subject: Subject, hardware: Hardware, nodes: int, chosen: Layou
     if lower.answer == "yes":
         reason = "with a derivative of fewer bits, at most as fast as its own bytes per step permit"
         return Answer(answer="plausible", reason=reason, evidence=evidence)
+    if resident.answer == "not known":
+        return Answer(answer="not known", reason="it is not known whether it fits", evidence=evidence)
     return Answer(answer="no", reason="the weights are not resident", evidence=evidence)

@@ -158,9 +158,12 @@ def _plan_layout(layout: Layout, judgement: Judgement, case: _Case, *, is_brief:
     arch = case.subject.inventory.architecture
     ranks = estimate_residency(layout, case.groups, arch)
     plans = _plan_ranks(layout, ranks, case, case.demand)
-    contract = contract_of(plans, case.rules)
+    contract = contract_of(plans, case.rules, case.subject.missing)
     need, available = contract.contract_free_bytes.number, case.budget.number
-    fits = None if need is None or available is None else need <= available
+    floor = max(p.peak_bytes for p in plans)  # without the context that nobody knows the size of
+    fits = (
+        None if available is None else need <= available if need is not None else False if floor > available else None
+    )
     is_worth_it = judgement.is_legal and not is_brief
     return LayoutPlan(
         name=layout.text,
@@ -200,7 +203,7 @@ def _contexts(layout: Layout, ranks: Sequence[RankWeights], case: _Case) -> dict
 
 def _contract(layout: Layout, ranks: Sequence[RankWeights], case: _Case, demand: Demand) -> int | float | None:
     plans = _plan_ranks(layout, ranks, case, demand)
-    found: Contract = contract_of(plans, case.rules)
+    found: Contract = contract_of(plans, case.rules, case.subject.missing)
     return found.contract_free_bytes.number
 
 
@@ -243,9 +246,10 @@ def _judged(layout: LayoutPlan, chosen: LayoutPlan | None, case: _Case) -> Layou
     if not layout.is_legal:
         verdict = f"not possible: {layout.reasons[0]}"
     elif layout.fits is None:
-        verdict = "not known whether it fits"
+        verdict = f"not known whether it fits: {case.subject.missing or 'the memory of the hardware is not known'}"
     elif not layout.fits:
-        verdict = f"does not fit: {need.text} of {budget.text}{_but_exposed(need, case)}"
+        least = need.text if not need.is_missing else f"more than {format_memory(_floor(layout))}"
+        verdict = f"does not fit: {least} of {budget.text}{_but_exposed(need, case)}"
     elif chosen is not None and layout.name == chosen.name:
         verdict = "chosen: the highest bound of those that fit" + ("" if layout.is_supported else ", with a patch")
     elif not layout.is_supported:
@@ -255,6 +259,11 @@ def _judged(layout: LayoutPlan, chosen: LayoutPlan | None, case: _Case) -> Layou
     else:
         verdict = "fits as well"
     return replace(layout, verdict=verdict)
+
+
+def _floor(layout: LayoutPlan) -> int:
+    """What the fullest rank needs at least, where not every size is known."""
+    return max(rank.peak_bytes for rank in layout.per_rank)
 
 
 def _but_exposed(need: Evidence, case: _Case) -> str:
@@ -274,8 +283,10 @@ def _scan(case: _Case, nodes: int) -> NodeCount:
         if not legal:
             note = next((x.reasons[0] for x in layouts if x.reasons), "no layout")
         else:
-            least = min(legal, key=lambda x: x.contract_free_bytes.number or 0)
-            note = f"{least.name} needs {least.contract_free_bytes.text} of {case.budget.text}"
+            least = min(legal, key=_floor)
+            need = least.contract_free_bytes
+            needed = f"more than {format_memory(_floor(least))}" if need.is_missing else need.text
+            note = f"{least.name} needs {needed} of {case.budget.text}"
     elif not best.is_supported:
         note = best.reasons[-1]
     return count_node(nodes, case.subject.payload, case.hardware, layout=None if best is None else best.name, note=note)
@@ -315,7 +326,12 @@ def _share(speed: Evidence, layout: LayoutPlan, *, is_speculative: bool) -> Evid
 
 def _notes(case: _Case, chosen: LayoutPlan | None) -> list[str]:
     arch, demand = case.subject.inventory.architecture, case.demand
-    notes = [*case.subject.inventory.notes, *case.subject.unknown, *case.hardware.notes]
+    notes = [
+        *case.subject.inventory.notes,
+        *((case.subject.missing,) if case.subject.missing else ()),
+        *case.subject.notes,
+        *case.hardware.notes,
+    ]
     if arch.context_tokens is not None and demand.context_tokens > arch.context_tokens:
         notes.append(
             f"A context of {demand.context_tokens:,} tokens is longer than the {arch.context_tokens:,} the model was "

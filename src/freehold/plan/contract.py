@@ -130,21 +130,22 @@ def plan_ranks(
     return tuple(plans)
 
 
-def contract_of(plans: Sequence[RankPlan], rules: LayoutRules) -> Contract:
+def contract_of(plans: Sequence[RankPlan], rules: LayoutRules, missing: str = "") -> Contract:
     """What the fullest rank needs, with its sum as lineage.
 
     Args:
         plans: Memory of every rank.
         rules: The engine's rules.
+        missing: Why the size of some context is not known; then nothing that includes it is.
     """
     fullest = max(plans, key=lambda p: (p.peak_bytes, p.resident_bytes))
     parts = {
         "weights": Evidence.verified(
             fullest.weights_bytes, "bytes_memory", source=f"tensor by tensor as {rules.name} keeps them"
         ),
-        "context": Evidence.verified(
-            fullest.kv_bytes, "bytes_memory", source="what the model keeps per token and sequence"
-        ),
+        "context": Evidence.not_measured(missing.rstrip("."), "bytes_memory")
+        if missing
+        else Evidence.verified(fullest.kv_bytes, "bytes_memory", source="what the model keeps per token and sequence"),
         "draft": Evidence.verified(fullest.draft_bytes, "bytes_memory", source="draft model, published size"),
         "runtime": Evidence(
             value=fullest.runtime_bytes,

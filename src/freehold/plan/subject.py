@@ -29,14 +29,16 @@ class Subject:
         name: What to call it.
         inventory: Its tensors.
         context_items: What a token and a sequence leave in memory.
-        unknown: What nobody says about it, one sentence each.
+        missing: Why the size of some context is not known; "" where all is known.
+        notes: What else to know, one sentence each.
         model: The catalogue model it is; None for a checkpoint.
     """
 
     name: str
     inventory: Inventory
     context_items: tuple[ContextItem, ...]
-    unknown: tuple[str, ...] = ()
+    missing: str = ""
+    notes: tuple[str, ...] = ()
     model: CatalogueModel | None = None
 
     @staticmethod
@@ -48,8 +50,14 @@ class Subject:
     @staticmethod
     def of_inventory(inventory: Inventory) -> Subject:
         """A checkpoint that was read as a subject."""
-        items, unknown = items_of_inventory(inventory)
-        return Subject(name=inventory.source, inventory=inventory, context_items=items, unknown=unknown)
+        known = items_of_inventory(inventory)
+        return Subject(
+            name=inventory.source,
+            inventory=inventory,
+            context_items=known.items,
+            missing=known.missing,
+            notes=known.notes,
+        )
 
     def fact(self, name: str, basis: str | None = None) -> Evidence:
         """A published fact, or not measured; a checkpoint has none.

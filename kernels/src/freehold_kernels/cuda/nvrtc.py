@@ -28,10 +28,13 @@ def _library() -> ctypes.CDLL:
     folders = [Path(p) / "nvidia" for p in sys.path if p and (Path(p) / "nvidia").is_dir()]
     found = [p for f in folders for n in names for p in sorted(f.glob(f"*/lib/{n}"))]
     for path in found:
-        # NVRTC opens its builtins by bare name, which finds them only when they are loaded already
-        for builtins in sorted(path.parent.glob("libnvrtc-builtins.so.*")):
-            ctypes.CDLL(str(builtins))
-        return ctypes.CDLL(str(path))
+        try:
+            # NVRTC opens its builtins by bare name, which finds them only when they are loaded already
+            for builtins in sorted(path.parent.glob("libnvrtc-builtins.so.*")):
+                ctypes.CDLL(str(builtins))
+            return ctypes.CDLL(str(path))
+        except OSError:
+            continue
     for name in names:
         try:
             return ctypes.CDLL(name)

@@ -53,6 +53,7 @@ def render_cluster_plan(record: ClusterPlan, *, is_explained: bool) -> Iterator[
         yield from _memory(chosen)
         yield ""
         yield from _bounds(record, chosen)
+        yield from _speculation(record)
     if is_explained and record.layouts:
         yield ""
         for layout in record.layouts:
@@ -170,6 +171,15 @@ def _bounds(record: ClusterPlan, layout: LayoutPlan) -> Iterator[str]:
         else:
             said = f"{share.text} of the bound" if not share.is_missing else str(share.reason)
         yield from _wrap("measured by others: ", f"{published.decode_tok_per_s.text}, {said} ({published.config})")
+
+
+def _speculation(record: ClusterPlan) -> Iterator[str]:
+    for choice in record.speculation:
+        speeds = ", ".join(f"{depth}: {e.text}" for depth, e in choice.decode_tok_per_s_by_depth.items())
+        yield from _wrap(
+            f"drafting, {choice.workload}: ",
+            f"{choice.depth} tokens a step are best of what others measured ({speeds})",
+        )
 
 
 def _nodes(record: ClusterPlan) -> Iterator[str]:

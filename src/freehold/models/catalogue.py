@@ -36,7 +36,7 @@ __all__ = ["CatalogueModel", "ModelEntry", "ModelParameter", "find_model", "inst
 
 _KEYS = {
     "name", "title", "aliases", "source", "checked", "format", "family", "notes", "facts", "dimensions", "layers",
-    "parameters", "architecture", "tensors", "context", "published", "routed_code_bits",
+    "parameters", "architecture", "tensors", "context", "published", "routed_code_bits", "speculation",
 }  # fmt: skip
 _PARAMETER_KEYS = {"default", "minimum", "maximum", "divides", "divides_why", "multiple_of", "multiple_of_why"}
 _CONTEXT_KEYS = {

@@ -21,6 +21,7 @@ from freehold.plan.legality import Judgement, judge_layout
 from freehold.plan.nodes import count_node, hypothetical_widths, min_nodes
 from freehold.plan.residency import RankWeights, context_bytes, estimate_residency
 from freehold.plan.roofline import layout_ceilings
+from freehold.plan.speculation import choose_published_depths
 from freehold.plan.subject import Subject
 from freehold.records.cluster_plan import ClusterPlan, LayoutPlan, NodeCount, PublishedSpeed, RankPlan
 from freehold.units import format_memory
@@ -121,6 +122,7 @@ def plan_cluster(
         min_nodes=min_nodes(subject.payload, hardware),
         hypothetical=hypothetical_widths(subject, hardware),
         published=_published(subject, hardware, nodes, layouts),
+        speculation=choose_published_depths(subject, hardware, nodes),
         answers=answers,
         cost={}
         if nodes is None

@@ -14,7 +14,16 @@ from typing import Literal
 from freehold.evidence import Evidence
 from freehold.records.base import record
 
-__all__ = ["Answer", "ClusterPlan", "HypotheticalWidth", "LayoutPlan", "NodeCount", "PublishedSpeed", "RankPlan"]
+__all__ = [
+    "Answer",
+    "ClusterPlan",
+    "HypotheticalWidth",
+    "LayoutPlan",
+    "NodeCount",
+    "PublishedSpeed",
+    "RankPlan",
+    "SpeculationChoice",
+]
 
 
 @record
@@ -139,6 +148,21 @@ class PublishedSpeed:
 
 
 @record
+class SpeculationChoice:
+    """How many tokens to draft per step for a workload, from what others measured.
+
+    Args:
+        workload: What was generated, and how it was measured.
+        depth: The measured depth with the highest speed.
+        decode_tok_per_s_by_depth: Speed of every measured depth.
+    """
+
+    workload: str
+    depth: int
+    decode_tok_per_s_by_depth: Mapping[str, Evidence]
+
+
+@record
 class Answer:
     """The answer to one of the six questions that "can it run" may mean.
 
@@ -174,6 +198,7 @@ class ClusterPlan:
         min_nodes: Nodes that hold the payload at least, by what a node is taken to hold.
         hypothetical: Fewer bits per routed weight.
         published: Speeds that others measured on this hardware.
+        speculation: Best number of drafted tokens by workload, from what others measured on this hardware.
         answers: The six questions.
         cost: Purchase, electricity, the hosted interface and when they meet.
         notes: What is not certain, one sentence each.
@@ -196,6 +221,7 @@ class ClusterPlan:
     min_nodes: Mapping[str, Evidence]
     hypothetical: tuple[HypotheticalWidth, ...]
     published: tuple[PublishedSpeed, ...]
+    speculation: tuple[SpeculationChoice, ...]
     answers: Mapping[str, Answer]
     cost: Mapping[str, Evidence]
     notes: tuple[str, ...] = ()

@@ -73,6 +73,14 @@ def test_published_totals_hold_and_what_is_missing_is_named(name: str, payload: 
     assert any(f"{missing.bytes:,} B of the published total" in note for note in inventory.notes)
 
 
+@pytest.mark.parametrize("name", ["deepseek-v4-flash-q2", "ornith-1.5-35b-a3b-nvfp4"])
+def test_blueprints_without_an_exact_total_come_near_the_published_size(name: str) -> None:
+    found = model(name)
+    published = found.fact("published_bytes").number
+    assert published is not None
+    assert found.inventory.tensor_bytes == pytest.approx(published, rel=0.01)
+
+
 def test_k3_has_the_routed_weights_that_were_published() -> None:
     inventory = model("kimi-k3").inventory
     routed = [t for t in inventory.tensors if t.role in (Role.ROUTED_GATE, Role.ROUTED_UP, Role.ROUTED_DOWN)]

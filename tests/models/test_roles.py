@@ -184,3 +184,14 @@ def test_a_draft_module_that_counts_its_own_layers_takes_none_of_the_models() ->
     names = ["model.layers.0.self_attn.q_proj.weight", "mtp.layers.0.mlp.experts.gate_proj.weight", "mtp.fc.weight"]
     placements = assign_roles(names, form="safetensors", family="qwen3_5_moe", num_layers=40)
     assert [(p.role.value, p.layer) for p in placements] == [("attn_qkv", 0), ("draft", None), ("draft", None)]
+
+
+def test_deepseek4_names_of_llama_cpp_are_known() -> None:
+    names = [
+        "blk.2.attn_kv.weight",
+        "blk.2.attn_output_a.weight",
+        "blk.2.attn_compressor_kv.weight",
+        "output_hc_fn.weight",
+    ]
+    placements = assign_roles(names, form="gguf", family="deepseek4", num_layers=43)
+    assert [p.role.value for p in placements] == ["attn_mla", "attn_output", "attn_mla", "residual_score"]

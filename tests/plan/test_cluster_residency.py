@@ -174,6 +174,15 @@ def test_a_window_stops_growing_and_compressed_layers_share_entries() -> None:
     assert short == long == 43 * 128 * 512 * 2
 
 
+@pytest.mark.parametrize(
+    ("context", "published"), [(32_768, 475e6), (65_536, 926e6), (131_072, 1.83e9), (262_144, 3.63e9)]
+)
+def test_a_published_cache_is_the_sum_with_four_bytes_per_element(context: int, published: float) -> None:
+    items, layout = model("deepseek-v4-flash-q2").context_items, Layout(tp_size=1)
+    found = context_bytes(items, layout, context_tokens=context, sequences=1, kv_type_name="f32")
+    assert found == pytest.approx(published, rel=0.03)
+
+
 @given(st.sampled_from(list(model_catalogue())), st.integers(1, 10**6), st.integers(1, 4096))
 def test_more_context_never_takes_less(name: str, context: int, more: int) -> None:
     items, layout = model(name).context_items, Layout(tp_size=1)

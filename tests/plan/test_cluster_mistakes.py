@@ -189,6 +189,7 @@ def test_a_checkpoint_without_widths_is_planned_as_far_as_it_is_known() -> None:
     assert layout.fits is None
     assert plan.chosen is None
     assert "how many key/value heads" in layout.verdict
+    assert any("how many attention heads" in note for note in plan.notes)
     assert plan.answers["resident"].answer == plan.answers["interactive"].answer == "not known"
     too_large = replace(subject("kimi-k3").inventory, architecture=Architecture(name="something-new"))
     refused = layout_of(make_plan(Subject.of_inventory(too_large), 1), "TP1")

@@ -191,14 +191,26 @@ def test_more_context_never_takes_less(name: str, context: int, more: int) -> No
     assert context_bytes(items, layout, context_tokens=context, sequences=3) == 3 * low
 
 
+@pytest.mark.parametrize("name", ["kimi-k3-neuron-iq1s", "kimi-k3"])
+def test_the_state_of_delta_attention_follows_from_its_tensors(name: str) -> None:
+    known = items_of_inventory(model(name).inventory)
+    assert known.missing == ""
+    for tp_size in (1, 3, 4):
+        sizes = [
+            context_bytes(items, Layout(tp_size=tp_size), context_tokens=5000, sequences=2)
+            for items in (known.items, model(name).context_items)
+        ]
+        assert sizes[0] == sizes[1], "the headers say what the catalogue says"
+
+
 def test_a_header_gives_the_items_it_states_and_names_the_rest() -> None:
     smol = model("smollm2-135m")
     known = items_of_inventory(smol.inventory)
     assert rank_kv_bytes_per_token(known.items, Layout(tp_size=1)) == 23_040
     assert known.missing == ""
-    known = items_of_inventory(NEURON.inventory)
-    assert rank_kv_bytes_per_token(known.items, Layout(tp_size=1)) == 27_648
-    assert "69 layers keep a recurrent state" in known.missing
+    known = items_of_inventory(model("ornith-1.5-35b-a3b-nvfp4").inventory)
+    assert rank_kv_bytes_per_token(known.items, Layout(tp_size=1)) == 20_480
+    assert "30 layers keep a recurrent state" in known.missing
     windowed = replace(smol.inventory, architecture=replace(smol.inventory.architecture, sliding_window=512))
     assert "upper bound" in items_of_inventory(windowed).notes[0]
     nothing = replace(smol.inventory, architecture=replace(smol.inventory.architecture, head_dim=None))

@@ -110,7 +110,7 @@ def _layouts(record: ClusterPlan) -> Iterator[str]:
             (
                 layout.name + (" *" if layout.name == record.chosen else "" if layout.is_supported else " †"),
                 _gib(fullest.weights_bytes),
-                _gib(fullest.kv_bytes),
+                "?" if layout.steady_bytes.is_missing else _gib(fullest.kv_bytes),
                 layout.contract_free_bytes.text,
                 fits,
                 "—" if bound is None else bound.text,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import prod
 from typing import Literal
 
 from freehold.records.inventory import Inventory, Role, Tensor
@@ -19,6 +20,13 @@ __all__ = ["ContextItem", "KnownContext", "items_of_inventory"]
 
 _RECURRENT = frozenset({Role.SSM_PROJ, Role.SSM_STATE})
 _ATTENTION = frozenset({Role.ATTN_QKV, Role.ATTN_MLA})
+
+
+_DELTA_PARTS = {
+    "ssm_a": "decay", "A_log": "decay",
+    "ssm_conv1d_q": "q", "q_conv1d": "q", "ssm_conv1d_k": "k", "k_conv1d": "k", "ssm_conv1d_v": "v", "v_conv1d": "v",
+}  # fmt: skip
+"""Names of the tensors that give the size of the state: GGUF's and the publisher's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +85,11 @@ def items_of_inventory(inventory: Inventory) -> KnownContext:
     arch = inventory.architecture
     recurrent = _layers_with(inventory.tensors, _RECURRENT)
     attention = _layers_with(inventory.tensors, _ATTENTION)
+    state = _delta_state(inventory, recurrent)
     missing = (
-        f"{len(recurrent)} layers keep a recurrent state whose size the header does not give." if recurrent else ""
+        f"{len(recurrent)} layers keep a recurrent state whose size the header does not give."
+        if recurrent and not state
+        else ""
     )
     if arch.kv_lora_rank is not None:
         if arch.rope_head_dim is None:
@@ -86,7 +97,7 @@ def items_of_inventory(inventory: Inventory) -> KnownContext:
         latent_layers = _layers_with(inventory.tensors, frozenset({Role.ATTN_MLA}))
         layers = len(latent_layers) or arch.num_layers or 0
         item = ContextItem(name="mla_latent", layers=layers, elements=arch.kv_lora_rank + arch.rope_head_dim)
-        return KnownContext(items=(item,), missing=missing)
+        return KnownContext(items=(item, *state), missing=missing)
     if arch.num_kv_heads is None or arch.head_dim is None or arch.num_layers is None:
         return KnownContext(missing="The header does not say how many key/value heads there are, or how wide they are.")
     value_dim = arch.head_dim if arch.value_head_dim is None else arch.value_head_dim
@@ -102,7 +113,43 @@ def items_of_inventory(inventory: Inventory) -> KnownContext:
             f"Some layers look back only {arch.sliding_window:,} tokens; the header does not say which, so all are "
             "counted with the whole context: an upper bound.",
         )
-    return KnownContext(items=(item,), missing=missing, notes=notes)
+    return KnownContext(items=(item, *state), missing=missing, notes=notes)
+
+
+def _delta_state(inventory: Inventory, layers: set[int]) -> tuple[ContextItem, ...]:
+    """State of Kimi Delta Attention, from the shapes of its tensors; nothing where a layer is of another kind.
+
+    A head keeps a matrix of key width × value width, and the convolutions of query, key and value their last inputs.
+    """
+    shapes: dict[int, dict[str, tuple[int, ...]]] = {layer: {} for layer in layers}
+    for tensor in inventory.tensors:
+        part = _DELTA_PARTS.get(tensor.name.removesuffix(".weight").rsplit(".", 1)[-1])
+        if part is not None and tensor.layer in shapes:
+            shapes[tensor.layer][part] = tensor.shape
+    kinds = {tuple(sorted(found.items())) for found in shapes.values()}
+    if len(kinds) != 1 or {part for part, _ in next(iter(kinds))} != set(_DELTA_PARTS.values()):
+        return ()
+    found = dict(next(iter(kinds)))
+    heads = prod(found["decay"])
+    widths = [found[name][0] for name in ("q", "k", "v")]
+    if any(width % heads for width in widths) or widths[0] != widths[1]:
+        return ()
+    source = "shapes of the tensors; four bytes per element, as published deployments keep it"
+    inputs = sum(found[name][0] * (found[name][-1] - 1) for name in ("q", "k", "v"))
+    state = heads * (widths[1] // heads) * (widths[2] // heads)
+    return tuple(
+        ContextItem(
+            name=name,
+            layers=len(layers),
+            elements=size,
+            type="f32",
+            per="sequence",
+            heads=heads,
+            is_kv=False,
+            source=source,
+        )
+        for name, size in (("delta_state", state), ("delta_conv", inputs))
+    )
 
 
 def _layers_with(tensors: Iterable[Tensor], roles: frozenset[Role]) -> set[int]:

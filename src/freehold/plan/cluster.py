@@ -339,6 +339,10 @@ def _notes(case: _Case, chosen: LayoutPlan | None) -> list[str]:
             f"A context of {demand.context_tokens:,} tokens is longer than the {arch.context_tokens:,} the model was "
             "trained for."
         )
+    if arch.num_heads is None:
+        notes.append(
+            "Nothing says how many attention heads there are; whether they divide between ranks was not checked."
+        )
     own = case.rules.own_all_reduce_sizes
     if chosen is not None and own and chosen.tp_size > 1 and chosen.tp_size not in own:
         sizes = ", ".join(map(str, own))

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -51,6 +52,23 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         pass
+
+
+@contextmanager
+def serving(answer: Callable[[socket.socket], None]) -> Iterator[int]:
+    """A server that takes one request and answers it as it likes; gives its port."""
+
+    def work() -> None:
+        connection, _ = server.accept()
+        with connection, suppress(OSError):
+            connection.recv(65536)
+            answer(connection)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=work)
+        thread.start()
+        yield server.getsockname()[1]
+        thread.join()
 
 
 @pytest.fixture
@@ -171,3 +189,29 @@ def test_utc_text_converts_to_utc() -> None:
     moment = datetime(2026, 11, 30, 23, 40, 13, 999, tzinfo=timezone(timedelta(hours=1)))
     assert utc_text(moment) == "2026-11-30T22:40:13Z"
     assert utc_text(datetime(2026, 1, 2, tzinfo=UTC)) == "2026-01-02T00:00:00Z"
+
+
+@pytest.mark.parametrize("head", [b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["head", "body"])
+def test_a_server_that_sends_a_byte_now_and_then_is_given_up(world: LocalWorld, head: bytes) -> None:
+    def answer(connection: socket.socket) -> None:
+        connection.sendall(head + b"x-a: ")
+        for _ in range(200):
+            connection.sendall(b"b")
+            time.sleep(0.02)
+
+    with serving(answer) as port, pytest.raises(PrerequisiteError) as caught:
+        world.http("GET", f"http://127.0.0.1:{port}/", timeout_s=0.3)
+    assert caught.value.why == "no whole answer within 0.3 s"
+
+
+def test_an_answer_without_an_end_fills_no_memory(world: LocalWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("freehold.world._MAX_BODY_BYTES", 1_000_000)
+
+    def answer(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        while True:
+            connection.sendall(b" " * 65536)
+
+    with serving(answer) as port, pytest.raises(PrerequisiteError, match="does not end") as caught:
+        world.http("GET", f"http://127.0.0.1:{port}/", timeout_s=20)
+    assert caught.value.why == "it is longer than 1,000,000 bytes"

@@ -12,13 +12,14 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from freehold.errors import PrerequisiteError
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Completed", "HttpReply", "LocalWorld", "ProcessFacts", "World", "utc_text"]
 
 _REAP_WAIT_S = 2.0
+_MAX_BODY_BYTES = 64 * 1024 * 1024  # guess: ten times the longest that a server has reason to send
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +132,7 @@ class World(Protocol):
         """One HTTP exchange, redirects not followed.
 
         Raises:
-            PrerequisiteError: Nothing answered, or not in time.
+            PrerequisiteError: Nothing answered, not all of it came within ``timeout_s``, or it does not end.
         """
         ...
 
@@ -335,24 +337,63 @@ class LocalWorld:
 
         # Loading certificates takes 20 ms, as long as a small model takes for a token; plain HTTP has no use for them.
         needs_certificates = not url.lower().startswith("http:")
+        deadline = _Deadline(timeout_s)
+        body = bytearray()
         try:
-            reply = httpx.request(
-                method,
-                url,
-                headers=dict(headers or {}),
-                json=json,
-                timeout=timeout_s,
-                trust_env=False,
-                verify=needs_certificates,
-            )
+            with (
+                deadline,
+                httpx.Client(timeout=timeout_s, trust_env=False, verify=needs_certificates) as client,
+                client.stream(
+                    method, url, headers=dict(headers or {}), json=json, extensions={"trace": deadline.watch}
+                ) as reply,
+            ):
+                for piece in reply.iter_bytes():
+                    body += piece
+                    if len(body) > _MAX_BODY_BYTES:
+                        raise PrerequisiteError(
+                            f"the answer from {url} does not end",
+                            why=f"it is longer than {_MAX_BODY_BYTES:,} bytes",
+                            fix="check that the address is that of an OpenAI-compatible API",
+                        )
+            if deadline.is_over:  # a body that only ends with the connection looks whole then
+                raise httpx.ReadTimeout("")
         except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
             raise PrerequisiteError(
                 f"no answer from {url}",
-                why=str(error) or type(error).__name__,
+                why=f"no whole answer within {timeout_s:g} s"
+                if deadline.is_over
+                else str(error) or type(error).__name__,
                 fix="check that the server runs and that the address and port are right",
             ) from None
         return HttpReply(
-            status=reply.status_code,
-            headers={k.lower(): v for k, v in reply.headers.items()},
-            body=reply.content,
+            status=reply.status_code, headers={k.lower(): v for k, v in reply.headers.items()}, body=bytes(body)
         )
+
+
+class _Deadline:
+    """Ends an exchange when its time is up, also where a server keeps it alive with a byte now and then."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self.is_over = False
+        self._sockets: list[socket.socket] = []
+        self._timer = threading.Timer(timeout_s, self._end)
+        self._timer.daemon = True
+
+    def __enter__(self) -> _Deadline:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def watch(self, event: str, info: Mapping[str, Any]) -> None:
+        """Take note of the connection; called by httpx at every step."""
+        if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
+            self._sockets.append(info["return_value"].get_extra_info("socket"))
+
+    def _end(self) -> None:
+        self.is_over = True
+        for one in self._sockets:
+            # A socket that was closed, or went into an encrypted one, is gone already.
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)

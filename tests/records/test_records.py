@@ -223,3 +223,10 @@ def test_the_worst_outcome_decides(outcomes: list[Outcome]) -> None:
 
 def test_no_checks_are_no_pass() -> None:
     assert overall([]) is Outcome.INCONCLUSIVE
+
+
+def test_half_of_a_surrogate_pair_is_spelled_out() -> None:
+    bench = RECORD_TYPES["freehold.bench/1"]
+    whole = decode(bench, fixture_of("freehold.bench/1").read_bytes())
+    data = encode(dataclasses.replace(whole, command="a\udcff\ud800 ü"))
+    assert decode(bench, data).command == r"a\udcff\ud800 ü"

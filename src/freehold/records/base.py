@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Protocol, TypeVar, dataclass_transform
@@ -19,6 +20,7 @@ from freehold.errors import InputError
 __all__ = ["Record", "decode", "encode", "json_schema", "record", "schema_name", "sha256_hex", "to_plain"]
 
 T = TypeVar("T")
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
 class Record(Protocol):
@@ -65,8 +67,12 @@ def to_plain(value: object) -> Any:
 
 
 def encode(value: Record) -> bytes:
-    """A record as indented UTF-8 JSON with a final newline; the same record always gives the same bytes."""
-    return (json.dumps(to_plain(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    """A record as indented UTF-8 JSON with a final newline; the same record always gives the same bytes.
+
+    Half of a surrogate pair, which a path or a server's answer may hold and UTF-8 may not, is spelled out: ``\\udcff``.
+    """
+    text = json.dumps(to_plain(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return _HALF_PAIR.sub(lambda found: f"\\\\u{ord(found[0]):04x}", text).encode()
 
 
 def decode(cls: type[R], data: bytes, *, name: str = "record") -> R:

@@ -15,7 +15,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -108,8 +108,17 @@ class RunFolder:
 
         Raises:
             InputError: It is no run folder.
+            PrerequisiteError: It cannot be read.
         """
-        if not (path / MANIFEST).is_file() and not any(path.glob("*.json")):
+        try:
+            is_run = (path / MANIFEST).is_file() or any(path.glob("*.json"))
+        except OSError as error:
+            raise PrerequisiteError(
+                f"cannot read {path}",
+                why=error.strerror or str(error),
+                fix="name a folder that you may read",
+            ) from None
+        if not is_run:
             raise InputError(
                 f"{path} is no run folder",
                 why=f"it holds neither {MANIFEST} nor any record",
@@ -152,6 +161,15 @@ class RunFolder:
                     fix="wait for it to end, or choose another folder with `--run-dir`",
                 ) from None
             yield
+
+    def discard_if_unused(self) -> None:
+        """Remove a folder in which nothing was written, so that the same command can use it again."""
+        with suppress(OSError):
+            if any(entry.is_file() and entry.name != _LOCK for entry in self.path.rglob("*")):
+                return
+            (self.path / _LOCK).unlink(missing_ok=True)
+            for folder in (self.logs, self.samples, self.path):
+                folder.rmdir()
 
     @staticmethod
     def file_name(cls: type[Record]) -> str:

@@ -165,6 +165,14 @@ def test_paths_that_lead_nowhere(made: ModuleType, tmp_path: Path) -> None:
     fails(tmp_path / "notes.txt" / "x", InputError, "does not exist")
 
 
+def test_what_leads_nowhere_in_a_folder_is_passed_over(made: ModuleType, tmp_path: Path) -> None:
+    made.write_gguf(tmp_path / "m.gguf", small(made), META)
+    (tmp_path / "loop.gguf").symlink_to("loop.gguf")
+    (tmp_path / "gone.gguf").symlink_to("nothing")
+    os.mkfifo(tmp_path / "pipe.gguf")
+    assert [file.name for file in read_inventory(tmp_path).files] == ["m.gguf"]
+
+
 def test_a_file_name_that_is_no_text(made: ModuleType, tmp_path: Path) -> None:
     path = tmp_path / os.fsdecode(b"m\xff.gguf")
     made.write_gguf(path, small(made), META)

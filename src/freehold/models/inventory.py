@@ -9,8 +9,8 @@ Does not do: reading weights (only :func:`hash_checkpoint` does), or estimating 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -55,7 +55,7 @@ class LocalStore:
         self.place = str(folder.absolute())
         try:
             with os.scandir(folder) as entries:
-                self.size_by_name: Mapping[str, int] = {e.name: e.stat().st_size for e in entries if e.is_file()}
+                self.size_by_name: Mapping[str, int] = dict(_sizes(entries))
         except OSError as error:
             raise InputError(
                 f"cannot list {shown(self.place)}",
@@ -137,6 +137,14 @@ def read_remote_inventory(
         summary = f"{format_disk(hub.bytes_received)} of {format_disk(inventory.file_bytes)} transferred"
         listener(Progress(stage="inspect", message=summary, is_final=True))
         return inventory
+
+
+def _sizes(entries: Iterable[os.DirEntry[str]]) -> Iterator[tuple[str, int]]:
+    """Name and size of every file; what leads nowhere, such as a link to itself, is none."""
+    for entry in entries:
+        with suppress(OSError):
+            if entry.is_file():
+                yield entry.name, entry.stat().st_size
 
 
 def _check_magic(file: FileSource) -> None:

@@ -112,8 +112,16 @@ def parse_source(text: str) -> ModelSource:
             )
         dist, version = re.sub(r"[-_.]+", "-", match["dist"]).lower(), match["version"]
         return ModelSource(kind="pypi", text=f"pypi:{dist}=={version}", dist=dist, version=version)
-    path = Path(text).expanduser()
-    if text and path.exists():
+    try:
+        path = Path(text).expanduser()
+        is_there = bool(text) and path.exists()
+    except (OSError, RuntimeError) as error:
+        raise InputError(
+            f"{shown(text)[:200]} cannot be looked for",
+            why=getattr(error, "strerror", None) or str(error),
+            fix="check the spelling and the permissions of its folder",
+        ) from None
+    if is_there:
         return ModelSource(kind="path", text=path.resolve().name or str(path), path=path)
     looks_remote = re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", text) is not None
     raise InputError(

@@ -125,3 +125,25 @@ def test_an_owner_that_is_gone_already_starts_nothing():
     ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_every_signal_that_asks_to_end_waits_for_the_end_of_the_block(number):
+    came = []
+    before = signal.signal(number, lambda *_: came.append("now"))
+    try:
+        with interrupts_held():
+            os.kill(os.getpid(), number)
+            came.append("block")
+    finally:
+        signal.signal(number, before)
+    assert came == ["block", "now"]
+
+
+def test_a_signal_that_is_ignored_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with interrupts_held():
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 
 __all__ = ["interrupts_held"]
@@ -23,20 +23,22 @@ def interrupts_held() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     came: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
         came.append(number)
 
-    before_int = signal.signal(signal.SIGINT, note)
-    before_term = signal.signal(signal.SIGTERM, note)
+    # A signal that is ignored, as nohup and a journey's ending ask for, stays ignored.
+    before = {number: signal.getsignal(number) for number in numbers}
+    held = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
     try:
-        yield
+        with ExitStack() as stack:
+            for number in held:
+                # Whatever handler is back may raise at once, so the others are restored on every way out.
+                stack.callback(signal.signal, number, before[number] or signal.SIG_DFL)
+                signal.signal(number, note)
+            yield
     finally:
-        # Whatever handler is back may raise at once, so the other one is restored on every way out.
-        try:
-            signal.signal(signal.SIGTERM, before_term or signal.SIG_DFL)
-        finally:
-            signal.signal(signal.SIGINT, before_int or signal.SIG_DFL)
         for late in dict.fromkeys(came):
             signal.raise_signal(signal.Signals(late))

@@ -93,6 +93,9 @@ class Course:
         except FreeholdError as error:
             self._write_down(name, note, StageStatus.FAILED, error.what, started)
             raise
+        except Exception as error:
+            self._write_down(name, note, StageStatus.FAILED, f"{type(error).__name__}: {error}", started)
+            raise
         if note.is_cut_short:
             self._write_down(name, note, StageStatus.INTERRUPTED, "Ctrl-C was pressed", started)
         else:

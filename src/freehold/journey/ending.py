@@ -48,15 +48,21 @@ def finish(
         name: Name of the recipe, or the address of an attached server.
         stages: Runs the stages.
         stops_server: Whether to stop the server at the end, given whether something went wrong.
+
+    Raises:
+        Exception: What a bug in a stage raised, after everything was ended and saved.
     """
     started_at = utc_text(scene.world.now())
     error: FreeholdError | None = None
+    crash: Exception | None = None
     try:
         stages()
     except FreeholdError as caught:
         error = caught
     except KeyboardInterrupt:
         error = Interrupted()
+    except Exception as caught:  # noqa: BLE001 - even a bug leaves no server and no journey without its record
+        crash = caught
     with _uninterrupted():
         bench = scene.folder.find(BenchResult)
         if error is None and bench is not None and bench.interrupted:
@@ -65,7 +71,7 @@ def finish(
                 fix=f"what was measured is in {scene.folder.path}; run the same command again for the rest",
             )
         is_serving = False
-        if stops_server(error is not None):
+        if stops_server(error is not None or crash is not None):
             error = _stop(scene, course) or error
         else:
             course.skip("stop", "the server was asked to stay")
@@ -78,6 +84,8 @@ def finish(
                 steps.write_pages(scene, note)
         except FreeholdError as caught:
             error = error or caught
+    if crash is not None:
+        raise crash
     return JourneyOutcome(journey=journey, error=error)
 
 

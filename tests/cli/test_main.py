@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,6 +21,8 @@ from freehold import errors
 from freehold.cli.main import COMMANDS, build_group, load_command, main
 
 CLI = Path(freehold.__file__).parent / "cli"
+frame = importlib.import_module("freehold.cli.main")
+NEEDS_FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 FRAME = {"__init__", "main", "render", "stages"}
 HEAVY = [
     "torch",
@@ -272,3 +276,62 @@ def test_commands_are_loaded_one_by_one() -> None:
     for name in present_commands():
         assert build_group().commands[name].callback is None, "the list holds light stand-ins"
         assert load_command(name).callback is not None
+
+
+@pytest.mark.parametrize(
+    ("number", "name", "what"),
+    [
+        (errno.EACCES, "/x/model.gguf", "cannot use /x/model.gguf"),
+        (errno.ENAMETOOLONG, "x" * 5000, "cannot use " + "x" * 200 + "…"),
+        (errno.ENOSPC, None, "cannot write the output"),
+    ],
+)
+def test_what_the_system_refuses_is_no_bug(
+    number: int, name: str | None, what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(frame, "_give_up_output", lambda: None)
+    assert main(["up"], run=raising(OSError(number, os.strerror(number), name))) == 3
+    err = capsys.readouterr().err
+    assert " ".join(err.split()).startswith(f"error: {what} why: {os.strerror(number)} try: ")
+
+
+def test_no_memory_left_is_no_bug(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["up"], run=raising(MemoryError())) == 3
+    assert capsys.readouterr().err.startswith("error: out of memory\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "redirection", "code"),
+    [
+        ("--version", ">&-", 0),
+        ("--version", "<&- >&- 2>&-", 0),
+        ("inspect /nonexistent", "2>&-", 2),
+        ("inspect /nonexistent", "<&- >&- 2>&-", 2),
+        pytest.param("--version", ">/dev/full", 3, marks=NEEDS_FULL),
+        pytest.param("--help", ">/dev/full", 3, marks=NEEDS_FULL),
+        pytest.param("inspect /nonexistent", "2>/dev/full", 2, marks=NEEDS_FULL),
+    ],
+)
+def test_closed_and_full_streams_change_no_exit_code_into_a_bug(words: str, redirection: str, code: int) -> None:
+    program = "import sys; from freehold.cli.main import main; sys.exit(main())"
+    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(program)} {words} {redirection}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == code
+    assert "internal error" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+def test_a_closed_stdout_is_not_taken_by_the_next_file(tmp_path: Path) -> None:
+    program = f"""
+        import sys
+        from freehold.cli.main import main
+        def run(words):
+            with open({str(tmp_path / "record")!r}, "w") as sink:
+                print("talk", flush=True)
+                sink.write("record")
+            return 0
+        sys.exit(main(["up"], run=run))
+        """
+    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(textwrap.dedent(program))} >&-"
+    assert subprocess.run(["sh", "-c", command], check=False, timeout=60).returncode == 0
+    assert (tmp_path / "record").read_text() == "record"

@@ -82,6 +82,10 @@ def run_and_show(request: Request, *, as_json: bool) -> None:
     from freehold.journey.run import run_attached, run_recipe
 
     if request.attach is not None:
+        from freehold.client.openai import normalise_url
+
+        # An address that is none is told before there is a folder; one with a password in it is written nowhere.
+        normalise_url(request.attach)
         bench = _bench_of(request, _attached_bench())
         with open_scene(request, new_folder(request, "attached")) as scene:
             outcome = run_attached(
@@ -109,8 +113,11 @@ def open_scene(request: Request, folder: RunFolder) -> Iterator[Scene]:
         api_key=read_key(request.api_key_file) if request.api_key_file else None,
         seed=request.seed if request.seed is not None else secrets.randbelow(2**32),
     )
-    with folder.lock(), StageDisplay() as display:
-        yield Scene(folder=folder, world=LocalWorld(), listener=display, choices=choices)
+    try:
+        with folder.lock(), StageDisplay() as display:
+            yield Scene(folder=folder, world=LocalWorld(), listener=display, choices=choices)
+    finally:
+        folder.discard_if_unused()
 
 
 def new_folder(request: Request, name: str) -> RunFolder:
@@ -152,9 +159,20 @@ def _show_summary(path: Path) -> None:
 
 
 def default_cache() -> Path:
-    """Folder for downloads: ``$XDG_CACHE_HOME/freehold``, else ``~/.cache/freehold``."""
+    """Folder for downloads: ``$XDG_CACHE_HOME/freehold``, else ``~/.cache/freehold``.
+
+    Raises:
+        PrerequisiteError: This user has no home folder.
+    """
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "freehold"
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "freehold"
+    except RuntimeError:
+        raise PrerequisiteError(
+            "no place for downloaded models",
+            why="neither $HOME nor the user database names a home folder",
+            fix="name a folder with `--cache`",
+        ) from None
 
 
 def read_key(path: Path) -> Secret:

@@ -11,12 +11,14 @@ Does not do: the work of any command; each has a module of its own beside this o
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +26,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from freehold import __version__
-from freehold.errors import FreeholdError, InputError, Interrupted
+from freehold.errors import FreeholdError, InputError, Interrupted, PrerequisiteError
 
 __all__ = ["BROKEN_PIPE_EXIT", "COMMANDS", "BugError", "build_group", "load_command", "main"]
 
@@ -45,6 +47,12 @@ COMMANDS = {
 """Name and one-line help, in the order of the journey; a test compares each with the command's own docstring."""
 
 BROKEN_PIPE_EXIT = 128 + 13
+_REFUSALS = frozenset(
+    {
+        *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO),
+        *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+    }
+)
 _COMPLETION_VARIABLE = "_FREEHOLD_COMPLETE"
 _HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -130,14 +138,14 @@ def main(arguments: Sequence[str] | None = None, *, run: Callable[[list[str]], i
     is_debug, as_json = "--debug" in flags, "--json" in flags
     if is_debug:
         words = [w for i, w in enumerate(words) if w != "--debug" or i >= len(flags)]
+    _fill_closed_streams()
     _treat_ends_as_ctrl_c()
     try:
         status = (run or _run)(words or ["--help"])
         sys.stdout.flush()
         return status
     except BrokenPipeError:
-        # The reader is gone; without this the interpreter complains once more while it shuts down.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_output()
         return BROKEN_PIPE_EXIT
     except KeyboardInterrupt as error:
         cause: BaseException = error
@@ -145,15 +153,30 @@ def main(arguments: Sequence[str] | None = None, *, run: Callable[[list[str]], i
     except FreeholdError as error:
         cause = problem = error
     except Exception as error:  # noqa: BLE001 - the last resort: a bug becomes a sentence, and its traceback with --debug
-        cause, problem = error, _as_usage_error(error) or _as_bug(error)
+        cause, problem = error, _as_usage_error(error) or _as_refusal(error) or _as_bug(error)
     if is_debug:
         import traceback
 
         traceback.print_exception(cause)
     from freehold.cli.render import write_error
 
-    write_error(problem, as_json=as_json)
+    # Where even the error cannot be written, the exit code still tells.
+    with suppress(OSError):
+        write_error(problem, as_json=as_json)
     return problem.exit_code
+
+
+def _fill_closed_streams() -> None:
+    """Give a closed stdin, stdout or stderr the null device, or the next file that is opened would take its place."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - open for as long as we run
+
+
+def _give_up_output() -> None:
+    """Let what is still buffered for stdout go nowhere, or the interpreter complains again while it shuts down."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _treat_ends_as_ctrl_c() -> None:
@@ -199,6 +222,22 @@ def _as_usage_error(error: Exception) -> InputError | None:
         message[:1].lower() + message[1:],
         why=reasons.get(type(error).__name__, f"`{command}` does not take these arguments"),
         fix=f"`{command} --help` lists what it takes",
+    )
+
+
+def _as_refusal(error: Exception) -> PrerequisiteError | None:
+    """What the system refused where no stage foresaw it, such as a full disk; None for any other exception."""
+    if isinstance(error, MemoryError):
+        return PrerequisiteError("out of memory", why="the system gave no more", fix="free some memory, then try again")
+    if not isinstance(error, OSError) or error.errno not in _REFUSALS:
+        return None
+    name = "" if error.filename is None else os.fsdecode(error.filename) if not isinstance(error.filename, int) else ""
+    if not name:
+        _give_up_output()
+    return PrerequisiteError(
+        f"cannot use {name[:200]}{'…' if len(name) > 200 else ''}" if name else "cannot write the output",
+        why=error.strerror or type(error).__name__,
+        fix="check the path, its permissions and the disk's free space; `--debug` shows where it happened",
     )
 
 

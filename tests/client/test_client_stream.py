@@ -280,6 +280,20 @@ def test_an_answer_without_end_is_given_up_on(serve: Serve) -> None:
     assert trace.error.startswith("the answer is longer than 300,000 bytes after ")
 
 
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+def test_a_server_that_does_not_stop_where_it_was_told_to_is_given_up_on(serve: Serve, name: str) -> None:
+    def flood(connection: socket.socket, _: bytes) -> None:
+        connection.sendall(SSE)
+        while True:
+            connection.sendall(word("x" * 1000) * 16)
+
+    with serve(flood) as endpoint:
+        trace = stream(endpoint, "/completions", {name: 8})
+    # 1 MiB and 16 KiB for each of the 8 tokens.
+    assert trace.error is not None
+    assert trace.error.startswith("the answer is longer than 1,179,648 bytes after ")
+
+
 def test_a_large_request_reaches_the_server_whole(serve: Serve) -> None:
     seen: list[int] = []
 

@@ -35,6 +35,9 @@ MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
 """Longest answer: some 200,000 chunks."""
 INTERRUPTED: Final = "interrupted"
 """How the error of a request begins that Ctrl-C or the cancel event ended."""
+_BASE_BYTES: Final = 1024 * 1024
+_BYTES_PER_TOKEN: Final = 16 * 1024
+"""Most that one token of an answer takes, head and framing apart: a chunk with 20 alternatives takes some 3 KiB."""
 _TICK_S: Final = 0.1
 _LINGER_S: Final = 1.0
 """How long a server may keep the connection after it has said ``[DONE]``."""
@@ -143,7 +146,8 @@ def stream_many(
             again with the same trace, so that none is lost.
         cancel: Ends everything when it is set.
         tls: Settings for ``https``; the system's certificates by default.
-        max_response_bytes: Longest answer that is accepted.
+        max_response_bytes: Longest answer that is accepted; less where a payload's ``max_tokens`` bounds it, so that a
+            server that never ends is given up on before its chunks fill the memory.
         clock: How arrivals are stamped; in the kernel by default, where the platform can.
         keeps_traces: Whether the result holds the traces; without, each lives only as long as ``on_trace`` keeps it.
 
@@ -169,7 +173,7 @@ def stream_many(
         connect_timeout_s=connect_timeout_s,
         on_trace=on_trace,
         cancel=cancel,
-        max_response_bytes=max_response_bytes,
+        max_response_bytes=[_longest(payload, max_response_bytes) for payload in payloads],
         keeps_traces=keeps_traces,
         secret=endpoint.api_key.reveal() if endpoint.api_key is not None else None,
     )
@@ -190,7 +194,7 @@ class _Loop:
         connect_timeout_s: float,
         on_trace: Callable[[int, StreamTrace], None] | None,
         cancel: threading.Event | None,
-        max_response_bytes: int,
+        max_response_bytes: Sequence[int],
         keeps_traces: bool,
         secret: str | None,
     ) -> None:
@@ -282,7 +286,7 @@ class _Loop:
                     request=self._requests[index],
                     clock=self._clock,
                     selector=self._selector,
-                    max_response_bytes=self._max_response_bytes,
+                    max_response_bytes=self._max_response_bytes[index],
                     now_s=now_s,
                 )
             except OSError as error:
@@ -334,6 +338,14 @@ class _Loop:
         if self._on_trace is not None:
             self._on_trace(index, trace)
         self._finished.popleft()
+
+
+def _longest(payload: Mapping[str, object], limit_bytes: int) -> int:
+    """How long the answer to a request may be."""
+    tokens = payload.get("max_tokens", payload.get("max_completion_tokens"))
+    if type(tokens) is not int or tokens < 1:
+        return limit_bytes
+    return min(limit_bytes, _BASE_BYTES + tokens * _BYTES_PER_TOKEN)
 
 
 def _resolve(endpoint: Endpoint, tls: ssl.SSLContext | None) -> Target:

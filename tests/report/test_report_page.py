@@ -202,6 +202,32 @@ def test_a_ceiling_far_above_is_named_and_does_not_flatten_the_picture(records: 
     assert caption(run).endswith("The ceiling, 5,000 tok/s, lies far above the picture.")
 
 
+def test_the_band_of_a_mean_stays_inside_its_picture(records: Records) -> None:
+    from freehold.report.charts import WIDE, draw
+
+    run = records()
+    assert run.bench is not None
+    first, *others = run.bench.arms
+    speed = first.metrics["decode_tok_per_s"]
+    assert speed.mean.interval is not None
+    wide = replace(speed.mean, interval=replace(speed.mean.interval, low=-500.0, high=900.0))
+    arm = replace(first, metrics={**first.metrics, "decode_tok_per_s": replace(speed, mean=wide)})
+    wild = replace(run, bench=replace(run.bench, arms=(arm, *others)))
+    size = re.compile(r'viewBox="[^"]*"')
+    assert size.findall(draw("decode", wild, WIDE)) == size.findall(draw("decode", run, WIDE))
+
+
+def test_a_picture_of_few_requests_states_no_interval(records: Records) -> None:
+    from freehold.report.charts import WIDE, draw
+    from freehold.report.document import Chart
+
+    for name, has_band in (("few", False), ("full", True)):
+        run = records(Shape(bench=name))
+        assert ("±" in draw("decode", run, WIDE)) is has_band
+        (chart,) = [b for s in describe(run).sections for b in s.blocks if isinstance(b, Chart) and b.name == "decode"]
+        assert ("Band:" in chart.caption) is has_band
+
+
 def test_the_same_records_give_the_same_bytes(page: Page, records: Records) -> None:
     assert render_html(records()) == page()
 

@@ -89,6 +89,14 @@ def test_the_summary_fits_one_screen_whatever_happened(records: Records) -> None
     assert any("more arms in the report" in line for line in lines)
 
 
+def test_the_summary_names_the_address_of_a_server_that_stays(records: Records) -> None:
+    run = records()
+    assert run.journey is not None
+    assert "endpoint" not in shown(run)
+    kept = replace(run, journey=replace(run.journey, is_serving=True, base_url="http://127.0.0.1:33901/v1"))
+    assert "endpoint      http://127.0.0.1:33901/v1 until `freehold stop`" in shown(kept).splitlines()
+
+
 def test_a_path_is_never_cut(records: Records) -> None:
     folder = Path("/somewhere") / ("long-name-" * 20) / "run"
     out = io.StringIO()

@@ -19,7 +19,7 @@ from freehold.report.document import Cited
 from freehold.report.load import RunRecords
 from freehold.report.memory import memory_actual
 from freehold.report.svg import GRID, INK, MUTED, NEUTRAL, PAPER, SERIES, TERM_FILLS, to_svg
-from freehold.report.wording import arm_name, value_text
+from freehold.report.wording import MIN_INTERVAL_REQUESTS, arm_name, value_text
 
 __all__ = ["NARROW", "WIDE", "Size", "draw", "drawn_ceiling"]
 
@@ -131,8 +131,10 @@ def _decode_panel(alt: Any, run: RunRecords, arm: BenchArm, *, ceiling: float | 
     layers = []
     spread = arm.metrics.get("decode_tok_per_s")
     mean = spread.mean if spread is not None else Evidence.not_measured("not recorded", "tok/s")
-    if mean.interval is not None:
-        band = _values(alt, [{"low": mean.interval.low, "high": mean.interval.high}])
+    has_enough = arm.requests >= MIN_INTERVAL_REQUESTS
+    if mean.interval is not None and has_enough:
+        # Of a wide scatter an interval reaches below zero or above every request: the picture ends before it.
+        band = _values(alt, [{"low": max(mean.interval.low, 0.0), "high": min(mean.interval.high, top)}])
         layers.append(
             alt.Chart(band).mark_rect(fill=SERIES, opacity=0.2).encode(y=alt.Y("low:Q", scale=scale), y2="high:Q")
         )
@@ -156,7 +158,7 @@ def _decode_panel(alt: Any, run: RunRecords, arm: BenchArm, *, ceiling: float | 
     others = points.transform_filter("datum.kind != 'counted'").mark_point(
         fill=PAPER, stroke=MUTED, strokeWidth=1.5, shape="circle", **style
     )
-    subtitle = f"mean {value_text(Cited(name='mean', evidence=mean, shows_interval=True))}"
+    subtitle = f"mean {value_text(Cited(name='mean', evidence=mean, shows_interval=has_enough))}"
     title = alt.TitleParams(text=arm_name(arm.prompt_class, arm.concurrency), subtitle=subtitle)
     return alt.layer(*layers, others, counted).properties(width=width, height=180, title=title)
 

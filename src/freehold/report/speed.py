@@ -7,7 +7,7 @@ Does not do: statistics (``bench/``); means, intervals and percentiles are taken
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from freehold.evidence import DASH, Evidence, Kind
 from freehold.records.bench import BenchArm, Distribution
@@ -28,13 +28,10 @@ from freehold.report.document import (
 from freehold.report.headline import speed_mark
 from freehold.report.load import RunRecords, Stage
 from freehold.report.samples import Sample
-from freehold.report.wording import arm_name, plural, range_text
+from freehold.report.wording import MIN_INTERVAL_REQUESTS, arm_name, plural, range_text
 from freehold.units import format_number
 
-__all__ = ["MIN_INTERVAL_REQUESTS", "ledger_section", "speed_figures", "speed_section"]
-
-MIN_INTERVAL_REQUESTS = 15
-"""Fewer counted requests than this, and a headline figure carries no interval."""
+__all__ = ["ledger_section", "speed_figures", "speed_section"]
 
 _METRICS = {
     "ttft_s": ("TTFT", "s"),
@@ -128,6 +125,11 @@ def _ceiling(run: RunRecords) -> Evidence:
     return Evidence.not_measured(f"no plan: {run.why_missing(Stage.PLAN)}", "tok/s")
 
 
+def _band_note(arms: Iterable[BenchArm]) -> str:
+    has_band = any(arm.requests >= MIN_INTERVAL_REQUESTS for arm in arms)
+    return "Band: interval of that mean. " if has_band else ""
+
+
 def speed_section(run: RunRecords) -> Section:
     """The chapter on speed."""
     title = "Speed"
@@ -143,7 +145,7 @@ def speed_section(run: RunRecords) -> Section:
             name="decode",
             caption="Decode speed of each request, in the order in which they were sent. "
             "Hollow: not counted (warm-up or failed). Line: mean of the counted requests. "
-            f"Band: interval of that mean. {_ceiling_note(run)}",
+            f"{_band_note(arms)}{_ceiling_note(run)}",
             alternative=f"Decode speed per request for {_arm_list(arms)}; the numbers stand under “every request”.",
             missing=_samples_missing(run, "decode_tok_per_s"),
             mark=mark,

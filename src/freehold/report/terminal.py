@@ -19,8 +19,7 @@ from freehold.report.headline import UNVERIFIED, speed_mark
 from freehold.report.load import REPORT_FILES, RunRecords, Stage
 from freehold.report.memory import actual_share, memory_actual, memory_predicted
 from freehold.report.repeat import machine_text, model_text
-from freehold.report.speed import MIN_INTERVAL_REQUESTS
-from freehold.report.wording import arm_name, kind_tag, plural, value_text
+from freehold.report.wording import MIN_INTERVAL_REQUESTS, arm_name, kind_tag, plural, value_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -130,6 +129,8 @@ def _rest(run: RunRecords, document: Document) -> list[Text]:
     lines = []
     if missing:
         lines.append(_pair("not measured", f"{plural(len(missing), 'value')}; the report says which, and why"))
+    if run.journey is not None and run.journey.is_serving and run.journey.base_url and not run.is_attached:
+        lines.append(_pair("endpoint", f"{run.journey.base_url} until `freehold stop`"))
     report = run.folder / REPORT_FILES[0]
     places = [("report", report)] if report.is_file() else []
     for label, path in (*places, ("records", run.folder)):

@@ -15,6 +15,7 @@ from freehold.report.document import Cited
 from freehold.units import format_number
 
 __all__ = [
+    "MIN_INTERVAL_REQUESTS",
     "Fact",
     "arm_name",
     "explain",
@@ -25,6 +26,9 @@ __all__ = [
     "range_text",
     "value_text",
 ]
+
+MIN_INTERVAL_REQUESTS = 15
+"""Fewer counted requests than this, and neither a headline figure nor a picture carries an interval."""
 
 _KIND_MEANING = {
     Kind.MEASURED: "measured by freehold in this run",

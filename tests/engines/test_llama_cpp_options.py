@@ -112,6 +112,12 @@ def test_an_unknown_option_is_refused_with_the_nearest(name, near):
     assert caught.value.fix == f"did you mean `{near}`?"
 
 
+def test_an_option_like_no_other_suggests_none():
+    with pytest.raises(InputError) as caught:
+        check_options({"frobnicate": 1}, is_embedded=True)
+    assert caught.value.fix == "see `llama-server --help`"
+
+
 def test_the_nearest_is_never_one_that_is_reserved():
     with pytest.raises(InputError) as caught:
         check_options({"ctx_size": 1}, is_embedded=True)

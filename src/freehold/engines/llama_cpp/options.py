@@ -134,7 +134,7 @@ def _check(name: str, value: OptionValue, *, is_embedded: bool) -> OptionValue:
     option = options().get(name)
     if option is None:
         table = [n for n in options() if n not in reserved]
-        near = difflib.get_close_matches(name.lstrip("-").replace("_", "-"), table, n=1, cutoff=0.5)
+        near = difflib.get_close_matches(name.lstrip("-").replace("_", "-"), table, n=1, cutoff=0.6)
         raise InputError(
             f"llama.cpp has no option `{name}`",
             why="options are llama-server's long flags without dashes, and unknown ones are never ignored",

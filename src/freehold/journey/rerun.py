@@ -56,7 +56,8 @@ def rerun_stage(
         The saved journey, this stage's result in it; its error is None when the stage finished.
 
     Raises:
-        InputError: There is no such stage, or the run lacks what it is made from.
+        InputError: There is no such stage, the run lacks what it is made from, or a stage before the start was named
+            while the run's server lives.
     """
     if stage not in _RECORDS:
         raise InputError(
@@ -73,6 +74,8 @@ def rerun_stage(
             why="its server was not started by freehold, so there is no recipe",
             fix="`freehold verify` and `freehold bench` can be run again",
         )
+    if stage in ("plan", "preflight", "launch"):
+        _refuse_beside_a_server(scene)
     later = RERUNNABLE[RERUNNABLE.index(stage) + 1 :]
     kept = tuple(r for r in before.stages if r.stage not in (stage, "stop")) if before else ()
     kept = tuple(_superseded(r, stage) if r.stage in later else r for r in kept)
@@ -98,6 +101,18 @@ def rerun_stage(
         stages,
         stops_server=lambda went_wrong: went_wrong if stage == "launch" else not is_serving and recipe is not None,
     )
+
+
+def _refuse_beside_a_server(scene: Scene) -> None:
+    from freehold.launch.status import living_pids
+
+    alive = living_pids(scene.folder, scene.world)
+    if alive:
+        raise InputError(
+            f"the server of {scene.folder.path} is running",
+            why=f"its memory and port are taken by process {', '.join(map(str, alive))}, and its records would be lost",
+            fix=f"end it first with `freehold stop {scene.folder.path}`",
+        )
 
 
 def _work(

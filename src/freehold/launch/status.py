@@ -15,7 +15,7 @@ from freehold.records.deployment import Deployment
 from freehold.records.folder import MANIFEST, RunFolder
 from freehold.world import World
 
-__all__ = ["RunStatus", "find_runs", "run_status"]
+__all__ = ["RunStatus", "find_runs", "living_pids", "run_status"]
 
 State = Literal["serving", "silent", "stopped", "attached", "not started", "unreadable"]
 
@@ -53,24 +53,34 @@ def find_runs(folder: Path) -> tuple[RunFolder, ...]:
     return tuple(RunFolder(path.parent) for path in sorted(folder.glob(f"*/{MANIFEST}")))
 
 
+def living_pids(run: RunFolder, world: World) -> tuple[int, ...]:
+    """Processes of a run's servers that still live and are still the ones it started.
+
+    Raises:
+        InputError: A process record cannot be read.
+    """
+    alive = []
+    for record in read_records(run):
+        observed = world.process(record.process.pid) if record.process.pid else None
+        if observed is not None and why_not_ours(record.process, observed) is None:
+            alive.append(observed.pid)
+    return tuple(alive)
+
+
 def run_status(run: RunFolder, world: World) -> RunStatus:
     """Look at one run's processes and, if they live, ask the server for its models."""
     name = run.path.name
     try:
         deployment = run.find(Deployment)
-        records = read_records(run)
+        is_started = bool(read_records(run))
+        alive = living_pids(run, world)
     except FreeholdError as error:
         return RunStatus(name=name, state="unreadable", base_url=None, detail=error.what)
     base_url = deployment.base_url if deployment is not None else None
     if deployment is not None and deployment.origin == "attached":
         return RunStatus(name=name, state="attached", base_url=base_url, detail="started by somebody else")
-    if not records:
+    if not is_started:
         return RunStatus(name=name, state="not started", base_url=None, detail="")
-    alive = []
-    for record in records:
-        observed = world.process(record.process.pid) if record.process.pid else None
-        if observed is not None and why_not_ours(record.process, observed) is None:
-            alive.append(observed.pid)
     if not alive:
         return RunStatus(name=name, state="stopped", base_url=None, detail="")
     pids = f"pid {', '.join(map(str, alive))}"

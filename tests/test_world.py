@@ -215,3 +215,9 @@ def test_an_answer_without_an_end_fills_no_memory(world: LocalWorld, monkeypatch
     with serving(answer) as port, pytest.raises(PrerequisiteError, match="does not end") as caught:
         world.http("GET", f"http://127.0.0.1:{port}/", timeout_s=20)
     assert caught.value.why == "it is longer than 1,000,000 bytes"
+
+
+@pytest.mark.parametrize("pid", [0, -1, -(2**70)])
+def test_what_is_no_pid_is_no_process_and_gets_no_signal(world: LocalWorld, pid: int) -> None:
+    assert world.process(pid) is None
+    world.signal(pid, 0)  # the kernel would take 0 for our own group and -1 for every process

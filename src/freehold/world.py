@@ -243,6 +243,8 @@ class LocalWorld:
         """A process by pid."""
         import psutil
 
+        if pid < 1:
+            return None
         child = self._children.get(pid)
         if child is not None:
             child.poll()
@@ -276,7 +278,9 @@ class LocalWorld:
         return None if child is None else child.poll()
 
     def signal(self, pid: int, number: int) -> None:
-        """Send a signal."""
+        """Send a signal; to one process only, never to a group or to all, which zero and less stand for."""
+        if pid < 1:
+            return
         try:
             os.kill(pid, signal.Signals(number))
         except ProcessLookupError:

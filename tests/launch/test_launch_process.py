@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from freehold.errors import InputError
 from freehold.launch.process import argv_sha256, is_same_command, next_record_name, read_records, same_start
+from freehold.launch.status import find_runs
 from freehold.records.folder import RunFolder
 
 ARGUMENT = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\0"), max_size=8)
@@ -64,3 +68,21 @@ def test_records_are_numbered_and_read_in_order(tmp_path):
         (folder.path / f"process-{number}.json").unlink()
     (folder.path / "process-notes.json").write_text("{}")
     assert read_records(folder) == ()
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_a_record_that_is_no_file_is_named_and_not_waited_for(tmp_path, make):
+    folder = RunFolder.create(tmp_path / "run")
+    make(folder.path / "process-0.json")
+    with pytest.raises(InputError, match=r"process-0.json is no file"):
+        read_records(folder)
+
+
+def test_a_run_without_its_manifest_is_still_found(tmp_path):
+    folder = RunFolder.create(tmp_path / "run")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "note.txt").write_text("x")
+    assert find_runs(tmp_path) == ()
+    (folder.path / "process-0.json").write_text("{}")
+    assert [run.path for run in find_runs(tmp_path)] == [folder.path]
+    assert [run.path for run in find_runs(folder.path)] == [folder.path]

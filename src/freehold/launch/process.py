@@ -112,6 +112,12 @@ def read_records(folder: RunFolder) -> tuple[ProcessRecord, ...]:
     )
     records = []
     for path in paths:
+        if not path.is_file():
+            raise InputError(
+                f"{path} is no file",
+                why="a process record is a file that freehold wrote",
+                fix="remove it, and find the process by hand: `ps -ef`",
+            )
         process = decode(OwnedProcess, path.read_bytes(), name=str(path))
         if argv_sha256(process.argv) != process.argv_sha256:
             raise InputError(

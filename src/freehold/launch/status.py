@@ -48,9 +48,14 @@ def find_runs(folder: Path) -> tuple[RunFolder, ...]:
         if folder == Path("runs"):
             return ()
         raise InputError(f"{folder} is no folder", why="there is nothing of that name", fix="check the spelling")
-    if (folder / MANIFEST).is_file():
+    if _is_run(folder):
         return (RunFolder(folder),)
-    return tuple(RunFolder(path.parent) for path in sorted(folder.glob(f"*/{MANIFEST}")))
+    return tuple(RunFolder(path) for path in sorted(folder.iterdir()) if _is_run(path))
+
+
+def _is_run(path: Path) -> bool:
+    """Whether a folder is a run; one that lost its manifest still is, if it started something that may live."""
+    return (path / MANIFEST).is_file() or any(path.glob("process-*.json"))
 
 
 def living_pids(run: RunFolder, world: World) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -234,3 +235,17 @@ def test_what_is_set_aside_leaves_the_manifest_whole(tmp_path):
     folder.set_aside([Plan], datetime(2026, 11, 30, tzinfo=UTC))
     assert folder.check_manifest() == []
     assert [p.name for p in folder.path.glob("superseded/*/*")] == ["plan.json"]
+
+
+def test_a_manifest_that_names_what_is_no_file_of_the_run_is_a_finding(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run")
+    (tmp_path / "secret").write_text("x")
+    names = ["../secret", str(tmp_path / "secret"), "a" * 5000, "logs"]
+    entries = {name: {"sha256": "0"} for name in names}
+    (folder.path / MANIFEST).write_text(json.dumps({"schema": "freehold.manifest/1", "files": entries}))
+    assert folder.check_manifest() == [
+        "../secret is outside the run folder",
+        f"{tmp_path / 'secret'} is outside the run folder",
+        f"{'a' * 200} cannot be read: File name too long",
+        "logs is missing",
+    ]

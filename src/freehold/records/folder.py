@@ -279,10 +279,16 @@ class RunFolder:
         problems = []
         for name, sha256 in recorded.items():
             target = self.path / name
-            if not target.is_file():
-                problems.append(f"{name} is missing")
-            elif sha256_hex(target.read_bytes()) != sha256:
-                problems.append(f"{name} was changed after it was written")
+            if Path(name).is_absolute() or ".." in Path(name).parts:
+                problems.append(f"{name} is outside the run folder")
+                continue
+            try:
+                if not target.is_file():
+                    problems.append(f"{name} is missing")
+                elif sha256_hex(target.read_bytes()) != sha256:
+                    problems.append(f"{name} was changed after it was written")
+            except OSError as error:
+                problems.append(f"{name[:200]} cannot be read: {error.strerror or error}")
         return problems
 
 

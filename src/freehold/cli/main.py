@@ -50,7 +50,8 @@ BROKEN_PIPE_EXIT = 128 + 13
 _REFUSALS = frozenset(
     {
         *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO),
-        *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+        *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EMFILE, errno.ENFILE),
+        errno.ENOMEM,
     }
 )
 _COMPLETION_VARIABLE = "_FREEHOLD_COMPLETE"

@@ -181,6 +181,9 @@ def test_the_users_models_join_and_lie_over_ours(tmp_path: Path) -> None:
         (("num_layers", "num_layer"), "num_layer"),
         (('name = "mine"', 'nam = "mine"'), "begins with `name`"),
         (('"A model', "A model"), "no TOML"),
+        (('title = "A', 'published = [{ hardware = "h200", nodes = 1 }]\ntitle = "A'), "config"),
+        (("width = 32", "width = [32]"), "not a dimension"),
+        (('title = "A', 'notes = 5\ntitle = "A'), "wrong kind"),
     ],
 )
 def test_mistakes_in_a_users_file_are_named(tmp_path: Path, change: tuple[str, str], said: str) -> None:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from freehold.engines.layout_rules import layout_rules
+from freehold.errors import InputError
 from freehold.evidence import Evidence
 from freehold.hardware.catalogue import Hardware, hardware_catalogue
 from freehold.models.catalogue import find_model, instantiate, model_catalogue
@@ -452,6 +453,11 @@ def test_what_nobody_knows_is_not_a_no() -> None:
     assert plan.answers["resident"].answer == "not known"
     assert plan.answers["stored_on_ssd"].answer == "not known"
     assert plan.answers["lower_bit"].answer == "not known"
+
+
+def test_more_ranks_than_a_plan_is_made_for_are_refused() -> None:
+    with pytest.raises(InputError, match="1,025 ranks"):
+        make_plan("smollm2-135m", SPARK, 1025)
 
 
 def test_no_expected_figure_stands_in_the_code() -> None:

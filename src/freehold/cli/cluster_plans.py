@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["ClusterRequest", "parse_nodes", "plan_and_show"]
 
 _RANGE = re.compile(r"([0-9]{1,6})(?:\.\.([0-9]{1,6}))?\Z")
-_MOST_NODES = 4096
+_MOST_NODES = 1024
 _MOST_COUNTS = 64
 _DEFAULT_RULES = "vllm"
 _DEFAULT_CONTEXT = 8192

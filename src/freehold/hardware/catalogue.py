@@ -27,8 +27,10 @@ from freehold.records.catalogue import (
     read_user_tables,
 )
 
-__all__ = ["Hardware", "find_hardware", "hardware_catalogue", "parse_hardware"]
+__all__ = ["MAX_UNITS", "Hardware", "find_hardware", "hardware_catalogue", "parse_hardware"]
 
+MAX_UNITS = 1024
+"""More of one kind than a plan is made for."""
 _ENTRY_KEYS = {"title", "aliases", "is_unified", "accelerators_per_node", "compute_capability", "notes", "facts"}
 
 
@@ -91,9 +93,11 @@ def _read_entry(name: str, row: Mapping[str, Any]) -> Hardware:
         f"unknown: {', '.join(unknown)}"
         if unknown
         else f"accelerators_per_node is {per_node!r}, expected a whole number of at least 1"
-        if type(per_node) is not int or per_node < 1
+        if type(per_node) is not int or not 1 <= per_node <= MAX_UNITS
         else "a title is missing"
         if not isinstance(row.get("title"), str)
+        else "aliases and notes are lists of texts"
+        if not all(_are_texts(row.get(key, [])) for key in ("aliases", "notes"))
         else ""
     )
     if problem:
@@ -112,6 +116,10 @@ def _read_entry(name: str, row: Mapping[str, Any]) -> Hardware:
         notes=tuple(row.get("notes", ())),
         facts=read_facts(row.get("facts", []), f"hardware {name}"),
     )
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def find_hardware(name: str, catalogue: Mapping[str, Hardware]) -> Hardware:
@@ -156,10 +164,10 @@ def parse_hardware(text: str, catalogue: Mapping[str, Hardware]) -> tuple[Hardwa
     entry = find_hardware(name, catalogue)
     if not separator:
         return entry, None
-    if not count.isascii() or not count.isdigit() or not 1 <= int(count[:9]) <= 100_000:
+    if not count.isascii() or not count.isdigit() or not 1 <= int(count[:9]) <= MAX_UNITS:
         raise InputError(
             f"not a number of nodes: {count!r} in {text!r}",
-            why="after the colon comes how many of it there are, a whole number of at least 1",
+            why=f"after the colon comes how many of it there are, a whole number from 1 to {MAX_UNITS:,}",
             fix=f"write it like `{entry.name}:4`",
         )
     return entry, int(count)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from freehold.errors import InputError
-from freehold.evidence import Evidence
+from freehold.evidence import Evidence, Kind
 from freehold.models.blueprint import build_inventory
 from freehold.models.context_items import ContextItem
 from freehold.models.dimensions import evaluate, layer_sets
@@ -41,6 +41,21 @@ _KEYS = {
 _PARAMETER_KEYS = {"default", "minimum", "maximum", "divides", "divides_why", "multiple_of", "multiple_of_why"}
 _CONTEXT_KEYS = {
     "name", "layers", "elements", "type", "per", "tokens_per_entry", "window_tokens", "heads", "is_kv",
+}  # fmt: skip
+
+
+_PUBLISHED: dict[str, Any] = {
+    "hardware": str,
+    "nodes": int,
+    "tp_size": int,
+    "config": str,
+    "value": (int, float),
+    "kind": str,
+    "source": str,
+}
+_SPECULATION: dict[str, Any] = {
+    "hardware": str, "nodes": int, "workload": str, "depths": list, "step_s": list, "emitted": list, "kind": str,
+    "source": str,
 }  # fmt: skip
 
 
@@ -171,12 +186,25 @@ def model_catalogue(user_files: tuple[Path, ...] = ()) -> Mapping[str, ModelEntr
 
 
 def _read_entry(name: str, table: Mapping[str, Any]) -> ModelEntry:
+    try:
+        return _read_table(name, table)
+    except (TypeError, ValueError, AttributeError) as error:  # a value of another kind than its key wants
+        raise _bad(f"model {name}", f"a value is of the wrong kind: {error}") from None
+
+
+def _read_table(name: str, table: Mapping[str, Any]) -> ModelEntry:
     unknown = sorted(set(table) - _KEYS)
     missing = sorted({"title", "source", "checked", "format", "architecture", "tensors"} - set(table))
     if unknown or missing:
         raise _bad(f"model {name}", f"unknown: {', '.join(unknown) or 'none'}; missing: {', '.join(missing) or 'none'}")
     if table["format"] not in ("gguf", "safetensors"):
         raise _bad(f"model {name}", f"format is {table['format']!r}, expected gguf or safetensors")
+    for key, wanted in (("published", _PUBLISHED), ("speculation", _SPECULATION)):
+        for row in table.get(key, ()):
+            lacking = sorted(k for k, kind in wanted.items() if not isinstance(row.get(k), kind))
+            if lacking:
+                raise _bad(f"model {name}, {key}", f"missing or of the wrong kind: {', '.join(lacking)}")
+            _check_measurement(name, row)
     parameters = []
     for key, row in table.get("parameters", {}).items():
         if not isinstance(row, dict) or set(row) - _PARAMETER_KEYS or type(row.get("default")) is not int:
@@ -192,6 +220,18 @@ def _read_entry(name: str, table: Mapping[str, Any]) -> ModelEntry:
         published=tuple(table.get("published", ())),
         table=table,
     )
+
+
+def _check_measurement(name: str, row: Mapping[str, Any]) -> None:
+    kinds = {k.value for k in Kind if k not in (Kind.NOT_MEASURED, Kind.MEASURED)}
+    series = [row[key] for key in ("depths", "step_s", "emitted") if key in row]
+    numbers = [n for values in series for n in values] + [row.get("value", 1)]
+    if row["kind"] not in kinds or "checked" not in row:
+        raise _bad(f"model {name}", f"a measurement has `checked`, and a kind of {', '.join(sorted(kinds))}")
+    if len({len(values) for values in series}) > 1 or any(not isinstance(n, int | float) or n < 0 for n in numbers):
+        raise _bad(f"model {name}", "depths, step_s and emitted are as many numbers each, none negative")
+    if any(n <= 0 for n in row.get("step_s", ())) or (series and not series[0]):
+        raise _bad(f"model {name}", "a step takes time, and there is at least one")
 
 
 def find_model(text: str, catalogue: Mapping[str, ModelEntry]) -> tuple[ModelEntry, dict[str, int]]:
@@ -249,6 +289,13 @@ def instantiate(entry: ModelEntry, values: Mapping[str, int] | None = None) -> C
     Raises:
         InputError: A value is not possible; the reason and the possible ones are named.
     """
+    try:
+        return _instantiate(entry, values)
+    except (TypeError, ValueError, AttributeError, KeyError) as error:  # a value of another kind than its key wants
+        raise _bad(f"model {entry.name}", f"a value is of the wrong kind: {error}") from None
+
+
+def _instantiate(entry: ModelEntry, values: Mapping[str, int] | None) -> CatalogueModel:
     chosen = {p.name: (values or {}).get(p.name, p.default) for p in entry.parameters}
     for parameter in entry.parameters:
         value = chosen[parameter.name]

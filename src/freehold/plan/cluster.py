@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from freehold.engines.layout_rules import LayoutRules
+from freehold.errors import InputError
 from freehold.evidence import Evidence, Kind, calculate
-from freehold.hardware.catalogue import Hardware
+from freehold.hardware.catalogue import MAX_UNITS, Hardware
 from freehold.plan.answers import answer_questions
 from freehold.plan.contract import Contract, Demand, budget_of, contract_of, longest_context, plan_ranks
 from freehold.plan.cost import estimate_cost
@@ -89,8 +90,15 @@ def plan_cluster(
         made_from: sha256 of each record it is made from.
 
     Raises:
-        InputError: Nobody knows the KV type.
+        InputError: Nobody knows the KV type, or there are too many ranks.
     """
+    most = max([nodes or 0, *(node_range or ())]) * hardware.accelerators_per_node
+    if most > MAX_UNITS:
+        raise InputError(
+            f"{most:,} ranks are more than a plan is made for",
+            why=f"every layout of them is looked at, up to {MAX_UNITS:,}",
+            fix="plan one replica; several of them are as many plans",
+        )
     prices = prices or Prices()
     case = _Case(
         subject=subject,

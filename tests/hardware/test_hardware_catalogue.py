@@ -67,6 +67,16 @@ def test_the_users_file_lies_over_ours(tmp_path: Path) -> None:
             '[box]\ntitle = "b"\nfacts = [{ name = "m", value = 1, kind = "rumour", source = "s", checked = "d" }]\n',
             "rumour",
         ),
+        (
+            '[box]\ntitle = "b"\nfacts = [{ name = "m", value = 1, kind = "vendor", source = "", checked = "d" }]\n',
+            "no source",
+        ),
+        (
+            '[box]\ntitle = "b"\nfacts = '
+            '[{ name = "m", value = "1", unit = "W", kind = "vendor", source = "s", checked = "d" }]\n',
+            "no number of W",
+        ),
+        ('[box]\ntitle = "b"\nnotes = "one"\n', "lists of texts"),
         ("[box\n", "no TOML"),
     ],
 )

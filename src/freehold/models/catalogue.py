@@ -352,6 +352,11 @@ def _architecture(entry: ModelEntry, dimensions: Mapping[str, int]) -> Architect
         stated[key] = (
             evaluate(value, dimensions) if is_dimension else tuple(value) if isinstance(value, list) else value
         )
+    texts, lists = {"name", "chat_template_sha256"}, {"eos_token_ids"}
+    for key, value in stated.items():
+        wanted = str if key in texts else tuple if key in lists else bool if key == "tied_embeddings" else int
+        if type(value) is not wanted:
+            raise _bad(f"model {entry.name}, architecture", f"{key} is {value!r}, expected {wanted.__name__}")
     return Architecture(**stated)
 
 
@@ -361,6 +366,9 @@ def _context_item(
     where = f"model {entry.name}, context {row.get('name', '?')}"
     if set(row) - _CONTEXT_KEYS or not {"name", "layers", "elements"} <= set(row) or row["layers"] not in layers:
         raise _bad(where, f"known keys are {', '.join(sorted(_CONTEXT_KEYS))}, and `layers` names a set of layers")
+    counts = [row[key] for key in ("tokens_per_entry", "window_tokens") if key in row]
+    if any(type(count) is not int or count < 1 for count in counts) or not isinstance(row.get("type", ""), str):
+        raise _bad(where, "tokens_per_entry and window_tokens are whole numbers of at least 1, and type is a name")
     heads = row.get("heads")
     return ContextItem(
         name=row["name"],

@@ -69,6 +69,10 @@ def _read_row(row: object, where: str) -> Fact:
     value, kind = row["value"], row["kind"]
     if not isinstance(value, bool | int | float | str):
         raise _bad_row(where, f"a value is a number or a text, not a {type(value).__name__}")
+    if not isinstance(row["source"], str) or not row["source"].strip():
+        raise _bad_row(where, f"{row['name']} has no source")
+    if row.get("unit") and isinstance(value, bool | str):
+        raise _bad_row(where, f"{value!r} is no number of {row['unit']}")
     if not isinstance(value, str | bool) and value < 0:
         raise _bad_row(where, f"{row['name']} is {value}, and no such quantity is negative")
     kinds = [k.value for k in Kind if k not in (Kind.NOT_MEASURED, Kind.MEASURED)]

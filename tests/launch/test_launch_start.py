@@ -172,6 +172,16 @@ def test_patience_ends_while_a_request_hangs(launcher):
     assert_gone(launcher)
 
 
+def test_an_engine_that_only_fills_the_disk_is_ended(launcher, monkeypatch):
+    monkeypatch.setattr("freehold.launch.wait._LOG_LIMIT_BYTES", 5_000_000)
+    engine = StandInEngine()
+    engine.argv = ("sh", "-c", "exec yes not an engine", "x")
+    with pytest.raises(EngineError, match="into its log and has not answered") as caught:
+        launcher(engine, timeout_s=60)
+    assert "'not an engine'" in caught.value.why
+    assert_gone(launcher)
+
+
 def test_garbage_in_the_log_does_not_matter(launcher):
     assert launcher(StandInEngine("prints_garbage")).origin == "launched"
 

@@ -147,3 +147,17 @@ def test_a_signal_that_is_ignored_stays_ignored():
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_a_log_that_grows_faster_than_it_is_read_comes_in_pieces(tmp_path):
+    path = tmp_path / "log"
+    lines = [f"line {i:07d}" for i in range(200_000)]
+    path.write_text("".join(f"{line}\n" for line in lines))
+    log = LogFollower(path)
+    first = log.new_lines()
+    assert len(first) == 2**20 // len("line 0000000\n")
+    seen = list(first)
+    while more := log.new_lines():
+        seen += more
+    assert seen == lines
+    assert log.num_bytes == 200_000 * 13

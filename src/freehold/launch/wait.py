@@ -19,7 +19,7 @@ from freehold.launch.ready import Attempt, FirstCompletion
 from freehold.launch.tree import family
 from freehold.launch.watch import LogFollower
 from freehold.progress import Listener, Progress
-from freehold.units import format_duration
+from freehold.units import format_disk, format_duration
 from freehold.world import ProcessFacts, World
 
 __all__ = ["Answer", "Started", "Waiting", "wait_until_ready"]
@@ -30,6 +30,7 @@ _BLIND_TRY_EVERY_S = 2.0
 _REFUSALS = 3
 _REPORT_EVERY_S = 0.5
 _EXIT_WAIT_S = 2.0
+_LOG_LIMIT_BYTES = 2**30  # guess: a thousand times what an engine has to say before it answers
 _MEANING = {
     signal.SIGILL: "the program uses an instruction that this processor does not have",
     signal.SIGKILL: "it was ended from outside, most often by the kernel for lack of memory",
@@ -194,6 +195,13 @@ class _Watch:
 
     def _check_alive(self) -> None:
         for one in self._waiting.started:
+            if one.log.num_bytes > _LOG_LIMIT_BYTES:
+                size = format_disk(one.log.num_bytes)
+                raise EngineError(
+                    f"{self._waiting.engine.name} wrote {size} into its log and has not answered",
+                    why=f"its last line: {one.log.last_line[:300]!r} (full log: {one.log.path})",
+                    fix="check that `engine.runtime` is the engine's server, and lower how much it logs",
+                )
             if self._world.process(one.pid) is None:
                 self._read_logs()
                 raise self._death(one)

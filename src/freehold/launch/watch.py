@@ -11,6 +11,8 @@ __all__ = ["LogFollower"]
 
 _LONGEST_LINE_BYTES = 64 * 1024
 _TAIL_BYTES = 256 * 1024
+_PIECE_BYTES = 1024 * 1024
+"""Most that is read at once: a process that writes faster than it is read must hold up nobody."""
 
 
 class LogFollower:
@@ -29,12 +31,20 @@ class LogFollower:
         self.last_line = ""
         """The last line that was not empty."""
 
+    @property
+    def num_bytes(self) -> int:
+        """How much the process has written."""
+        try:
+            return max(0, self.path.stat().st_size - self._start)
+        except OSError:
+            return 0
+
     def new_lines(self) -> list[str]:
-        """Complete lines since the last call; bytes that are no UTF-8 are replaced, endless lines are cut."""
+        """Complete lines of the next MiB since the last call; what is no UTF-8 is replaced, endless lines are cut."""
         try:
             with self.path.open("rb") as source:
                 source.seek(self._offset)
-                data = source.read()
+                data = source.read(_PIECE_BYTES)
         except OSError:
             return []
         self._offset += len(data)

@@ -170,7 +170,10 @@ def test_stop_ends_it_and_launch_starts_it_again(whole_run, run_program):
     assert "freehold launch" in refused.stderr
     started = run_program("launch", whole_run.folder)
     assert started.code == 0, started.stderr
+    shown = [line.split()[:2] for line in started.stderr.splitlines()]
+    assert shown == [["✓", "launch"], ["✓", "report"]], "a stage that fetches the model is still one stage"
     assert run_program("status", whole_run.folder).stdout.startswith("serving")
+    assert run_program("launch", whole_run.folder).code == 2, "never a second server beside the first"
     folder = RunFolder.open(whole_run.folder)
     assert folder.find(Verification) is None, "figures of the old server must not stand beside the new one"
     unverified = run_program("bench", whole_run.folder, "--requests", "1", "--output-tokens", "8")

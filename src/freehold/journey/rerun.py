@@ -167,13 +167,13 @@ def _work(
 
     def preflight() -> None:
         with course.stage("preflight") as note:
-            model = steps.find_model(scene, chosen, inventory)
+            model = steps.find_model(scene, chosen, inventory, stage="preflight")
             state = steps.look_at_machine(scene, inventory)
             steps.read_preflight(scene, chosen, model, folder.load(Plan), engine, note, state=state)
 
     def launch() -> None:
         with course.stage("launch") as note:
-            model = steps.find_model(scene, chosen, inventory)
+            model = steps.find_model(scene, chosen, inventory, stage="launch")
             steps.read_deployment(scene, chosen, model, folder.load(Plan), engine, note)
 
     return {"plan": plan, "preflight": preflight, "launch": launch}[stage]

@@ -123,8 +123,8 @@ def read_model(scene: Scene, recipe: Recipe, note: StageNote) -> ModelOnDisk:
     return ModelOnDisk(files=fetched.files, inventory=inventory)
 
 
-def find_model(scene: Scene, recipe: Recipe, inventory: Inventory) -> ModelOnDisk:
-    """The files of a checkpoint that was read before, fetched again if they are gone.
+def find_model(scene: Scene, recipe: Recipe, inventory: Inventory, *, stage: str) -> ModelOnDisk:
+    """The files of a checkpoint that was read before, fetched again if they are gone; ``stage`` is what needs them.
 
     Raises:
         CheckpointError: They are not the ones that were read.
@@ -135,7 +135,7 @@ def find_model(scene: Scene, recipe: Recipe, inventory: Inventory) -> ModelOnDis
         recipe.model,
         cache=scene.choices.cache,
         world=scene.world,
-        listener=staged(scene.listener, "model"),
+        listener=staged(scene.listener, stage),
         sha256=inventory.checkpoint_sha256,
     )
     return ModelOnDisk(files=fetched.files, inventory=inventory)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from freehold.cli.journeys import Request, default_cache, new_folder, open_scene, run_and_show
+from freehold.cli.journeys import Request, default_cache, new_folder, open_scene, read_key, run_and_show
 from freehold.cli.main import main
 from freehold.errors import InputError, PrerequisiteError
 
@@ -63,3 +63,9 @@ def test_a_path_longer_than_the_system_allows_is_no_bug(command: str, capsys: py
 def test_a_model_that_cannot_be_looked_for_is_misuse(target: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", target]) == 2
     assert "cannot be looked for" in capsys.readouterr().err
+
+
+def test_a_key_file_without_an_end_is_refused() -> None:
+    with pytest.raises(PrerequisiteError, match="cannot read the API key") as caught:
+        read_key(Path("/dev/zero"))
+    assert caught.value.why == "it is longer than 1,048,576 bytes"

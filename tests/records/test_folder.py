@@ -16,7 +16,7 @@ import pytest
 
 from freehold.errors import InputError, PrerequisiteError
 from freehold.records.base import encode, sha256_hex
-from freehold.records.folder import MANIFEST, RunFolder, run_name, write_whole
+from freehold.records.folder import MANIFEST, RunFolder, read_limited, run_name, write_whole
 from freehold.records.preflight import PreflightReport
 from freehold.records.verdict import Outcome, Verdict
 
@@ -249,3 +249,11 @@ def test_a_manifest_that_names_what_is_no_file_of_the_run_is_a_finding(tmp_path:
         f"{'a' * 200} cannot be read: File name too long",
         "logs is missing",
     ]
+
+
+def test_a_file_without_an_end_is_not_read_to_the_end(tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(b"12345")
+    assert read_limited(tmp_path / "key", 5) == b"12345"
+    for path in (tmp_path / "key", Path("/dev/zero")):
+        with pytest.raises(OSError, match="it is longer than 4 bytes"):
+            read_limited(path, 4)

@@ -145,3 +145,9 @@ def test_the_program_explains_a_missing_checkpoint(tmp_path: Path, capsys: pytes
     assert status == 2
     assert "error:" in capsys.readouterr().err
     assert not (tmp_path / "r.json").exists()
+
+
+def test_a_reference_without_an_end_is_refused() -> None:
+    with pytest.raises(InputError, match="cannot read the reference") as caught:
+        open_reference("/dev/zero")
+    assert "longer than" in caught.value.why

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 __all__ = ["Request", "default_cache", "new_folder", "open_scene", "read_key", "run_and_show", "show"]
 
 
+_MAX_KEY_FILE_BYTES = 2**20
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """The options of ``freehold up`` as they were given; None where one was not."""
@@ -182,10 +185,11 @@ def read_key(path: Path) -> Secret:
         PrerequisiteError: The file cannot be read.
         InputError: It is empty, or holds something no HTTP header can carry.
     """
+    from freehold.records.folder import read_limited
     from freehold.secret import Secret
 
     try:
-        text = path.read_text(encoding="ascii").strip()
+        text = read_limited(path, _MAX_KEY_FILE_BYTES).decode("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise PrerequisiteError(
             f"cannot read the API key from {path}",

@@ -33,7 +33,7 @@ from freehold.launch.wait import Started, Waiting, wait_until_ready
 from freehold.launch.watch import LogFollower
 from freehold.progress import Listener, Progress
 from freehold.records.deployment import Deployment, OwnedProcess
-from freehold.records.folder import RunFolder
+from freehold.records.folder import RunFolder, read_limited
 from freehold.records.plan import Plan
 from freehold.records.recipe import Recipe
 from freehold.secret import Secret
@@ -44,6 +44,7 @@ __all__ = ["launch"]
 
 _STOP_TIMEOUT_S = 10.0
 _MEMORY_SLACK = 1.1
+_MAX_KEY_FILE_BYTES = 2**20
 _OWNER_VARIABLE = "FREEHOLD_OWNER_PID"
 
 
@@ -155,7 +156,7 @@ def _refuse_open_door(recipe: Recipe) -> None:
 
 def _first_key(path: Path) -> Secret:
     try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = [line.strip() for line in read_limited(path, _MAX_KEY_FILE_BYTES).decode().splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"cannot read the key file {path}",

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from freehold.errors import InputError, PrerequisiteError
 from freehold.records.base import Record, decode, encode, schema_name, sha256_hex
 
-__all__ = ["MANIFEST", "RunFolder", "run_name", "write_whole"]
+__all__ = ["MANIFEST", "RunFolder", "read_limited", "run_name", "write_whole"]
 
 MANIFEST = "manifest.json"
 _LOCK = ".lock"
@@ -34,6 +34,19 @@ def run_name(name: str, moment: datetime) -> str:
     """Folder name of a run: UTC time and a file-safe form of the recipe's name."""
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "run"
     return f"{moment:%Y%m%dT%H%M%SZ}-{safe[:60]}"
+
+
+def read_limited(path: Path, limit_bytes: int) -> bytes:
+    """Read a file that somebody named and that should be short; one without an end fills no memory.
+
+    Raises:
+        OSError: It cannot be read, or is longer.
+    """
+    with path.open("rb") as source:
+        data = source.read(limit_bytes + 1)
+    if len(data) > limit_bytes:
+        raise OSError(errno.EFBIG, f"it is longer than {limit_bytes:,} bytes", str(path))
+    return data
 
 
 def write_whole(path: Path, data: bytes) -> None:

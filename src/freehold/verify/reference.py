@@ -16,7 +16,7 @@ from typing import Literal
 from freehold.engines.interface import TokenScore
 from freehold.errors import InputError
 from freehold.records.base import decode, encode, record, sha256_hex
-from freehold.records.folder import write_whole
+from freehold.records.folder import read_limited, write_whole
 from freehold.records.verification import ReferenceOrigin
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
 
 _PREFIX = "embedded:"
 _FOLDER = "data/verify/references"
+_MAX_BYTES = 64 * 2**20  # guess: a thousand times the embedded one
 
 
 @record
@@ -178,7 +179,7 @@ def open_reference(source: str) -> Reference:
         data = resources.files("freehold").joinpath(f"{_FOLDER}/{name}.json").read_bytes()
         return decode(Reference, data, name=source)
     try:
-        data = Path(source).read_bytes()
+        data = read_limited(Path(source), _MAX_BYTES)
     except OSError as error:
         raise InputError(
             f"cannot read the reference {source}",

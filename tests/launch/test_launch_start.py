@@ -175,7 +175,8 @@ def test_patience_ends_while_a_request_hangs(launcher):
 def test_an_engine_that_only_fills_the_disk_is_ended(launcher, monkeypatch):
     monkeypatch.setattr("freehold.launch.wait._LOG_LIMIT_BYTES", 5_000_000)
     engine = StandInEngine()
-    engine.argv = ("sh", "-c", "exec yes not an engine", "x")
+    # Bounded all the same, so that a test that is killed half-way cannot fill a disk.
+    engine.argv = ("sh", "-c", "yes not an engine | head -c 200000000; exec sleep 60", "x")
     with pytest.raises(EngineError, match="into its log and has not answered") as caught:
         launcher(engine, timeout_s=60)
     assert "'not an engine'" in caught.value.why

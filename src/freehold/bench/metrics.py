@@ -55,7 +55,7 @@ class RequestMetrics:
         ttft_s: Sent until the first output.
         first_answer_s: Sent until the first text after the reasoning; None without reasoning or without an answer.
         e2e_s: Sent until the last token.
-        tpot_s: Time per token after the first chunk; None for a single chunk.
+        tpot_s: Time per token after the first chunk; None for a single chunk, or several at the same moment.
         decode_tok_per_s: 1 / TPOT.
         itl_s: Gaps between chunks that delivered something.
         output_tokens: Tokens delivered, reasoning included; of a failed request, those that are certain.
@@ -112,9 +112,13 @@ def measure_request(trace: StreamTrace, requested_tokens: int | None = None) -> 
     ttft_s = shown.at_s - trace.sent_at_s
     last_s = max(event.at_s for event in delivering)
     rest = count.tokens - count.first_chunk_tokens
-    tpot_s = (last_s - shown.at_s) / rest if rest > 0 else None
+    # Tokens under one stamp were read at once, too late to tell how fast they were made.
+    is_one_stamp = last_s <= shown.at_s
+    tpot_s = (last_s - shown.at_s) / rest if rest > 0 and not is_one_stamp else None
     itl_s = tuple(b.at_s - a.at_s for a, b in itertools.pairwise(delivering))
     flags = list(count.flags)
+    if rest > 0 and is_one_stamp:
+        flags.append(Flag(kind="one stamp", text="all chunks arrived at the same moment, so TPOT is not known"))
     if not count.is_first_chunk_known and count.first_chunk_tokens > 1 and tpot_s is not None:
         flags.append(
             Flag(

@@ -127,7 +127,12 @@ def new_folder(request: Request, name: str) -> RunFolder:
     """Make the folder of a new run."""
     from freehold.records.folder import RunFolder, run_name
 
-    return RunFolder.create(request.run_dir or Path("runs") / run_name(name, datetime.now(UTC)))
+    if request.run_dir is not None:
+        return RunFolder.create(request.run_dir)
+    wanted = Path("runs") / run_name(name, datetime.now(UTC))
+    # Two runs may begin in the same second.
+    places = [wanted, *(wanted.with_name(f"{wanted.name}-{n}") for n in range(2, 100))]
+    return RunFolder.create(next((place for place in places if not place.exists()), wanted))
 
 
 def show(outcome: JourneyOutcome, *, as_json: bool) -> None:

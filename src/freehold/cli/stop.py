@@ -1,6 +1,6 @@
 """``freehold stop``: end the servers of a run, and nothing else.
 
-Does not do: ending them (``launch/stop.py``).
+Does not do: ending them (``launch/stop.py``), or writing it down (``journey/ending.py``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def stop(
     A process is ended only if its pid, start time and command line are those the run wrote down.
     """
     from freehold.cli.render import write_json
-    from freehold.launch.stop import stop as stop_run
+    from freehold.journey.ending import stop_run
     from freehold.records.folder import RunFolder
     from freehold.world import LocalWorld
 

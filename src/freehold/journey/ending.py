@@ -12,7 +12,8 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from freehold import __version__
 from freehold.errors import FreeholdError, Interrupted
@@ -22,11 +23,15 @@ from freehold.journey.course import Course, staged
 from freehold.journey.steps import Scene
 from freehold.records.bench import BenchResult
 from freehold.records.deployment import Deployment
+from freehold.records.folder import RunFolder
 from freehold.records.journey import Journey
 from freehold.records.plan import Plan
-from freehold.world import utc_text
+from freehold.world import World, utc_text
 
-__all__ = ["JourneyOutcome", "finish", "headline_figures"]
+if TYPE_CHECKING:
+    from freehold.launch.stop import StopReport
+
+__all__ = ["JourneyOutcome", "finish", "headline_figures", "stop_run"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +92,21 @@ def finish(
     if crash is not None:
         raise crash
     return JourneyOutcome(journey=journey, error=error)
+
+
+def stop_run(folder: RunFolder, world: World, *, timeout_s: float) -> StopReport:
+    """End the servers of a run later, and write down that it serves no more.
+
+    Raises:
+        EngineError: A process could not be ended.
+    """
+    from freehold.launch.stop import stop
+
+    report = stop(folder, world, timeout_s=timeout_s)
+    journey = folder.find(Journey)
+    if journey is not None and journey.is_serving:
+        folder.save(replace(journey, is_serving=False, base_url=None))
+    return report
 
 
 def _stop(scene: Scene, course: Course) -> FreeholdError | None:

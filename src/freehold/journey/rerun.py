@@ -180,9 +180,13 @@ def _work(
 
 
 def _running(scene: Scene) -> Deployment:
+    from freehold.client.openai import open_endpoint
+
     deployment = scene.folder.load(Deployment)
     process = deployment.process
     if process is None:
+        # Asked before anything is set aside: figures of a server that is gone still hold.
+        open_endpoint(scene.world, deployment.base_url, scene.choices.api_key, model=deployment.model)
         return deployment
     alive = scene.world.process(process.pid)
     if alive is None or abs(alive.started_at - process.started_at) > 1.0:

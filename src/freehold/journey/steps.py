@@ -279,13 +279,15 @@ def read_verification(
     Raises:
         VerificationError: They are not, and the user did not ask for unverified figures.
     """
-    from freehold.verify.reference import open_reference
+    from freehold.verify.reference import find_reference, open_reference
     from freehold.verify.run import verify
 
     folder = scene.folder
     made_from = {RunFolder.file_name(Deployment): folder.sha256(Deployment)}
     if inventory is not None:
         made_from[RunFolder.file_name(Inventory)] = folder.sha256(Inventory)
+    if reference is None and inventory is not None and inventory.checkpoint_sha256 is not None:
+        reference = find_reference(inventory.checkpoint_sha256)
     record = verify(
         endpoint_of(deployment, scene.choices.api_key),
         dialect,

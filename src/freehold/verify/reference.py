@@ -24,6 +24,7 @@ __all__ = [
     "ReferenceChat",
     "ReferenceText",
     "embedded_references",
+    "find_reference",
     "open_reference",
     "origin_of",
     "write_reference",
@@ -187,6 +188,15 @@ def open_reference(source: str) -> Reference:
             fix="name a file that `python -m freehold.verify.make_reference` wrote, or `embedded:NAME`",
         ) from None
     return decode(Reference, data, name=source)
+
+
+def find_reference(checkpoint_sha256: str) -> str | None:
+    """Name, as :func:`open_reference` takes it, of the reference that ships for a checkpoint; None without one."""
+    for name in embedded_references():
+        source = f"{_PREFIX}{name}"
+        if open_reference(source).checkpoint_sha256 == checkpoint_sha256:
+            return source
+    return None
 
 
 def write_reference(reference: Reference, path: Path) -> None:

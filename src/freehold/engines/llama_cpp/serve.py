@@ -149,7 +149,7 @@ def _import_package() -> ModuleType:
         raise PrerequisiteError(
             "the embedded llama.cpp cannot be imported",
             why=str(error),
-            fix="`pip install 'freehold[llamacpp]'`, or name a llama-server binary as `engine.runtime`",
+            fix="install the package `xllamacpp`, or name a llama-server binary as `engine.runtime`",
         ) from None
     package: ModuleType = xllamacpp
     return package

@@ -438,6 +438,12 @@ def test_writing_and_reading_gives_the_same_recipe(recipe: Recipe) -> None:
     assert dump_recipe(parse_recipe(text, "r")) == text
 
 
+@pytest.mark.parametrize("text", ["\x85", "\u2028", "\u2029", "\ufeff", "a\x85b", "\x1a\x81", "\n", " "])
+def test_text_that_cannot_be_seen_is_read_by_others_as_it_was_written(text: str) -> None:
+    recipe = replace(embedded_recipe(), options={"a": text})
+    assert yaml.safe_load(dump_recipe(recipe))["options"] == {"a": text}
+
+
 @settings(max_examples=40)
 @given(RECIPES)
 def test_other_readers_of_yaml_read_what_we_wrote_the_same(recipe: Recipe) -> None:
@@ -457,3 +463,13 @@ def test_a_recipe_changed_on_the_command_line_is_checked_again() -> None:
         check_recipe(replace(embedded_recipe(), context=0))
     with pytest.raises(InputError, match="recipe has 2 mistakes"):
         check_recipe(replace(embedded_recipe(), context=0, options={"api-key": "hunter2"}))
+
+
+def test_values_that_are_possible_alone_and_not_together_are_refused() -> None:
+    recipe = embedded_recipe()
+    long = replace(recipe, bench=replace(recipe.bench, output_tokens=recipe.context))
+    with pytest.raises(InputError, match="prompt included"):
+        check_recipe(long)
+    wide = replace(recipe, bench=replace(recipe.bench, concurrency=(1, 10**9)))
+    with pytest.raises(InputError, match="streams"):
+        check_recipe(wide)

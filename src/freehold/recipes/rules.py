@@ -15,7 +15,7 @@ from freehold.errors import InputError
 from freehold.recipes.secrets import secret_key, secret_value
 from freehold.records.recipe import Recipe
 
-__all__ = ["PROMPT_CLASSES", "RULES", "Finding", "check_recipe", "find_in_value", "findings_error"]
+__all__ = ["MAX_STREAMS", "PROMPT_CLASSES", "RULES", "Finding", "check_recipe", "find_in_value", "findings_error"]
 
 PROMPT_CLASSES = ("code", "prose")
 """Kinds of prompt the benchmark has."""
@@ -84,6 +84,8 @@ def _prompt_class(value: object) -> tuple[str, str] | None:
     return f"is {value!r}, which is no kind of prompt", f"kinds are {' and '.join(PROMPT_CLASSES)}"
 
 
+MAX_STREAMS = 4096  # guess: every stream is a socket of one process, and the ruler was measured up to 256
+
 RULES: Mapping[str, Rule] = {
     "name": _text,
     "model": _text,
@@ -151,8 +153,27 @@ def check_recipe(recipe: Recipe, name: str = "recipe") -> None:
         InputError: At least one value breaks its rule; all of them are named.
     """
     found = [f for path, key, value in _walk(recipe, "") for f in find_in_value(path, key, value)]
+    found = found or list(_find_between(recipe))
     if found:
         raise findings_error(name, found)
+
+
+def _find_between(recipe: Recipe) -> Iterator[Finding]:
+    """Values that are possible alone and not together."""
+    if recipe.bench.output_tokens >= recipe.context:
+        yield Finding(
+            path="bench.output_tokens",
+            what=f"`bench.output_tokens` is {recipe.bench.output_tokens:,}, and a sequence has room for "
+            f"{recipe.context:,} tokens, prompt included",
+            fix="ask for fewer output tokens, or for a longer `context`",
+        )
+    widest = max(recipe.bench.concurrency, default=1)
+    if widest > MAX_STREAMS:
+        yield Finding(
+            path="bench.concurrency",
+            what=f"`bench.concurrency` asks for {widest:,} streams, and one client opens {MAX_STREAMS:,} at most",
+            fix="measure with fewer streams at a time",
+        )
 
 
 def _walk(value: object, path: str) -> Iterator[tuple[str, str, object]]:

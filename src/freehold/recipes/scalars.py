@@ -77,7 +77,12 @@ def resolve_plain(text: str, tag_11: str) -> OptionValue | None:
 
 
 def is_plain_text(text: str, tag_11: str) -> bool:
-    """Whether an unquoted scalar is this same text to every reader of YAML."""
+    """Whether an unquoted scalar is this same text to every reader of YAML.
+
+    A character that cannot be seen may break a line for one reader and not for another, such as NEL (U+0085).
+    """
+    if not text.isprintable():
+        return False
     try:
         return resolve_plain(text, tag_11) == text
     except AmbiguousValueError:

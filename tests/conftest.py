@@ -17,7 +17,13 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# A busy machine is no bug of the code: examples are bounded in number, not in time.
+hypothesis.settings.register_profile("freehold", parent=hypothesis.settings.get_profile("default"), deadline=None)
+if not os.environ.get("CI"):
+    hypothesis.settings.load_profile("freehold")
 
 RINGS = {
     "engine": "starts a real engine with a small real model",

@@ -65,6 +65,7 @@ class Row:
     requests: int
     failed: int
     lost: int
+    unmeasured: int
     tokens: int
     ttft: Spread
     chunk: Spread
@@ -211,7 +212,7 @@ def compare(
     reported: dict[str, list[float]] = {"ttft": [], "itl": []}
     true: dict[str, list[float]] = {"ttft": [], "itl": []}
     blocks: dict[int, list[tuple[float, float]]] = {}
-    true_tokens = lost = 0
+    true_tokens = lost = unmeasured = 0
     for sample, trace in pairs:
         entry = log[sample.key.nonce]
         sends = [(ns, tokens) for ns, tokens, is_output in entry["sends"] if is_output]
@@ -221,7 +222,8 @@ def compare(
         true_tokens += sum(tokens for _, tokens in sends)
         arrivals = [event.at_s for event in trace.events if event.has_output]
         lost += len(sends) - len(arrivals)
-        if sample.metrics.error is not None or len(arrivals) != len(sends):
+        if sample.metrics.tpot_s is None or len(arrivals) != len(sends):
+            unmeasured += 1
             continue
         metrics = sample.metrics
         after_first = sum(tokens for _, tokens in sends[1:])
@@ -241,6 +243,7 @@ def compare(
         "requests": arm["requests"],
         "failed": arm["failed"],
         "lost": lost,
+        "unmeasured": unmeasured,
         "tokens": sum(tokens for entry in log.values() for _, tokens, _ in entry["sends"]),
         "ttft": spread(ttft),
         "chunk": spread(chunk),
@@ -268,6 +271,8 @@ def judge(script: str, row: Mapping[str, Any], arm: Mapping[str, Any], log: Mapp
         wrong.append(f"{row['tok_per_s']:.0f} tok/s for {row['tok_per_s_true']:.0f}")
     if true_tokens != {row["output_tokens"]}:
         wrong.append(f"{row['output_tokens']} tokens for {sorted(true_tokens)}")
+    if row["unmeasured"]:
+        wrong.append(f"{row['unmeasured']} requests without figures")
     if row["failed"] != cut or row["lost"]:
         wrong.append(f"{row['failed']} failed and {row['lost']} chunks lost for {cut} cut streams")
     true_tpot_ms = arm["metrics"]["tpot_s"]["mean"]["value"] * 1e3 - row["tpot"].p50

@@ -218,5 +218,5 @@ def test_a_missing_package_is_told_in_one_line(tmp_path):
     assert done.returncode == 3
     (line,) = done.stderr.splitlines()
     assert "the embedded llama.cpp cannot be imported" in line
-    assert "pip install 'freehold[llamacpp]'" in line
+    assert "install the package `xllamacpp`" in line
     assert read_line(line).kind == "fatal"

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -364,12 +365,31 @@ def interrupt_soon(delay_s: float) -> None:
     threading.Timer(delay_s, os.kill, (os.getpid(), signal.SIGINT)).start()
 
 
+@contextmanager
+def interrupted_after(delay_s: float) -> Iterator[None]:
+    """Press Ctrl-C, and again if it was to no avail: Python drops an interrupt that falls into a destructor."""
+    is_over = threading.Event()
+
+    def press() -> None:
+        wait_s = delay_s
+        while not is_over.wait(wait_s):
+            os.kill(os.getpid(), signal.SIGINT)
+            wait_s = 4.0
+
+    presser = threading.Thread(target=press)
+    presser.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        presser.join()
+
+
 # Python may be interrupted between opening a file and entering its `with`; the file is then closed with a warning.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("delay_s", [0.02, 0.2])
 def test_ctrl_c_while_waiting_leaves_nothing(launcher, delay_s):
-    interrupt_soon(delay_s)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt), interrupted_after(delay_s):
         launcher(StandInEngine("hangs"))
     assert_gone(launcher)
 

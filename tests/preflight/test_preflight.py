@@ -272,7 +272,7 @@ def test_the_engine_is_there_in_the_pinned_version(ask: Ask) -> None:
 def test_an_engine_that_is_not_installed_says_how_to_get_it(ask: Ask) -> None:
     missing = check_engine(ask(engine=StandInEngine(None)))
     assert missing.outcome is Outcome.FAIL
-    assert missing.remedy == '`pip install "freehold[llamacpp]"`'
+    assert missing.remedy == "in freehold's checkout, `pip install '.[llamacpp]'`"
     program = {"engine": EngineRequest(name="llama.cpp", runtime="/opt/llama-server")}
     assert "`engine.runtime`" in check_engine(ask(recipe=program, engine=StandInEngine(None))).remedy
 

@@ -64,4 +64,4 @@ def check_engine_options(question: Question) -> Verdict | None:
 def _install(engine: Engine) -> str:
     """Extras are named as their engine, letters and digits only."""
     extra = "".join(c for c in engine.name if c.isalnum())
-    return f'`pip install "freehold[{extra}]"`'
+    return f"in freehold's checkout, `pip install '.[{extra}]'`"

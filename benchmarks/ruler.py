@@ -12,7 +12,7 @@ First plain streams at 1, 16, 64 and 256 at a time (200 ms to the first token, 2
 difficult ones at 16: several tokens per chunk, reasoning, a false usage, a stall, an early role, an early stop, cut
 streams. The figures of other clients (``peer_clocks.toml``) are of the same server on the same kind of machine, idle.
 
-    python benchmarks/ruler.py [--quick] [--no-record] [--docs]
+    python benchmarks/ruler.py [--quick] [--no-record] [--results FILE] [--docs]
 
 ``--docs`` measures nothing: it writes the last recorded run into docs/concepts/ruler.md.
 
@@ -411,6 +411,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="shorter streams and fewer of them; not for the record")
     parser.add_argument("--no-record", action="store_true", help=f"do not append to {RESULTS.name}")
+    parser.add_argument("--results", type=Path, default=RESULTS, help=f"append here instead of {RESULTS.name}")
     parser.add_argument("--docs", action="store_true", help=f"write the last run into {DOCUMENT.name} and stop")
     parser.add_argument("--client", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -426,10 +427,10 @@ def main() -> int:
     print()
     print("\n".join(met_goals(record)))
     if not (options.quick or options.no_record):
-        RESULTS.parent.mkdir(parents=True, exist_ok=True)
-        with RESULTS.open("a", encoding="utf-8") as sink:
+        options.results.parent.mkdir(parents=True, exist_ok=True)
+        with options.results.open("a", encoding="utf-8") as sink:
             sink.write(json.dumps(record) + "\n")
-        print(f"appended to {RESULTS.relative_to(HERE.parent)}")
+        print(f"appended to {options.results}")
     return 0 if all(row["verdict"] == "right" for row in record["rows"]) else 1
 
 

@@ -258,11 +258,11 @@ class KnownServer:
     def wait(self) -> float:
         """Seconds for epoll; what is shorter than its millisecond is slept here, the last of it is spun."""
         if not self.deadlines:
-            return 0.5
+            return 0.1
         left_ns = self.deadlines[0][0] - time.monotonic_ns()
         if left_ns >= 2_000_000:
-            # Python goes on waiting after a signal: half a second is how long a stop may take.
-            return min(500, (left_ns - 1_000_000) // 1_000_000) / 1000
+            # Python goes on waiting after a signal: a tenth of a second is how long a stop may take.
+            return min(100, (left_ns - 1_000_000) // 1_000_000) / 1000
         if left_ns > SPIN_NS:
             time.sleep((left_ns - SPIN_NS) / 1e9)
         return 0

@@ -148,7 +148,7 @@ def test_progress_counts_to_the_end(known: Known, run: Run) -> None:
 
 def test_no_prompt_begins_like_another_and_a_seed_repeats_them(known: Known, run: Run) -> None:
     def sent(seed: int, name: str) -> list[tuple[str, str]]:
-        run(known("plain"), seed=seed, samples_path=run.tmp_path / name)
+        run(known("plain"), replace(SMALL, requests=3), seed=seed, samples_path=run.tmp_path / name, has_counters=False)
         samples = sorted(read_samples(run.tmp_path / name), key=lambda s: s.key.index)
         return [(s.key.prompt, s.key.nonce) for s in samples]
 
@@ -159,19 +159,19 @@ def test_no_prompt_begins_like_another_and_a_seed_repeats_them(known: Known, run
 
 
 def test_classes_take_turns(known: Known, run: Run) -> None:
-    run(known("plain"), replace(SMALL, requests=4, warmup=0))
+    run(known("plain"), replace(SMALL, requests=4, warmup=0), has_counters=False)
     samples = sorted(read_samples(run.tmp_path / "bench.jsonl"), key=lambda s: s.sent_at_s)
     assert [s.key.prompt_class[0] for s in samples] == list("cppccppc")
 
 
 def test_several_streams_are_an_arm_apart(known: Known, run: Run) -> None:
     request = replace(SMALL, requests=3, prompt_classes=("code",), concurrency=(1, 4))
-    result = run(known("plain"), request, script={"step_s": 0.01})
+    result = run(known("plain"), request, script={"step_s": 0.005})
     single, several = result.arms
     assert (several.concurrency, several.requests, several.warmup) == (4, 4, 4)
     # Four streams of the same pace deliver more together than one alone.
     assert number(several.output_tok_per_s) > number(single.output_tok_per_s)
-    assert number(several.metrics["e2e_s"].mean) >= 0.01 + 19 * 0.01
+    assert number(several.metrics["e2e_s"].mean) >= 0.01 + 19 * 0.005
 
 
 def test_an_older_samples_file_is_kept(known: Known, run: Run) -> None:
